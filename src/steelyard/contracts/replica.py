@@ -1,0 +1,71 @@
+"""What a replica is told at its start, and what it says of itself.
+
+The substrate writes `<replicas_dir>/<id>/spec.json` (ReplicaSpec) and starts `python -m steelyard.replica <dir>`.
+The replica listens on `spec.address` at once and answers, besides the model's own paths:
+
+- `GET /ready`: 200 when it can serve, else 503; body ReplicaStatus.
+- `GET /health`: 200 while the process lives and its loop turns.
+- `GET /load`: LoadReport. `GET /metrics`: OpenMetrics.
+
+A replica that cannot start writes `<dir>/failure.json` (Failure) and exits with status 3.
+SIGTERM drains: new requests are refused with 503, running ones finish within `drain_timeout_s`, then it exits 0.
+End-of-file on the lifeline does the same.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+FAILED_EXIT_STATUS = 3
+SPEC_FILE = "spec.json"
+FAILURE_FILE = "failure.json"
+PROCESS_FILE = "process.json"
+LOG_FILE = "log.txt"
+
+
+class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    endpoint: str
+    served_entity: str
+    address: str
+    model_uri: str  # what the user gave: a path, models:/…, runs:/…, a Hugging Face folder, a .gguf
+    model_version: str | None = None
+    environment_vars: dict[str, str] = {}
+    max_concurrency: int | None = None  # None: the runtime's own default
+    drain_timeout_s: float = 30.0
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
+    state: Literal["starting", "ready", "draining"]
+    detail: str = ""  # what it is doing: "loading weights", "predicting the input example"
+    runtime: str | None = None  # "pyfunc", "llm"
+    task: str | None = None  # "llm/v1/chat" or None
+    max_concurrency: int = 1
+
+
+class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A gauge that the replica cannot know is None, never zero."""
+
+    in_flight: int
+    queue_depth: int
+    max_concurrency: int
+    completed_total: int
+    last_completion_age_s: float | None  # None: nothing completed yet
+    kv_occupancy: float | None = None  # 0..1, LLM only
+    output_tokens_total: int | None = None  # LLM only
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a replica could not start; `message` is one sentence for the user."""
+
+    code: str
+    message: str
+
+
+class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Identifies a replica's process group across restarts of control; `start_ticks` guards against a reused pid."""
+
+    pid: int
+    start_ticks: int  # field 22 of /proc/<pid>/stat

@@ -1,0 +1,49 @@
+"""The routing snapshot: all that a router must know, pushed by control, versioned, kept on disk by the router.
+
+Control answers `GET /internal/snapshot?after=<version>&router=<index>&wait_s=<s>` on its Unix socket: at once when
+its version differs from `after`, else when it changes or `wait_s` is over. The `after` of a router's poll is also
+its acknowledgement that it has applied that version: control stops a replica only when every router has applied a
+snapshot without it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
+    """One ready replica. Draining and starting ones are not in the snapshot."""
+
+    id: str
+    address: str  # "unix:/path" or "tcp:host:port"
+    max_concurrency: int  # requests that it may hold at once
+
+
+class ServedEntityView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    traffic_percentage: int  # 0..100 within the endpoint
+    task: str | None = None  # "llm/v1/chat" for chat models, None for MLflow-dialect models
+    replicas: list[ReplicaView] = []
+    recovering: bool = False  # replicas are on their way: hold requests; else no replica means 503
+
+
+class EndpointView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    creation_timestamp: int  # ms since the epoch
+    creator: str
+    stopped: bool = False
+    served_entities: list[ServedEntityView] = []
+
+
+class TokenView(msgspec.Struct, frozen=True, kw_only=True):
+    """A bearer token by its SHA-256; a token is 256 random bits, so a fast hash is enough."""
+
+    sha256: str  # hex
+    principal: str
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    version: int  # grows; also across restarts of control
+    auth: bool = True
+    tokens: list[TokenView] = []
+    endpoints: list[EndpointView] = []
