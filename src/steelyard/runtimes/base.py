@@ -1,0 +1,136 @@
+"""The seam between a replica and the ways of running a model.
+
+The replica knows two kinds of runtime: one that predicts (`pyfunc` and its kin: a blocking call in a thread lane)
+and one that generates (the LLM engine: token by token, asynchronously). Runtimes know nothing of HTTP, batching
+or endpoints. Both raise errors from `errors.py` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from steelyard.engine.messages import FinishReason, Priority, SamplingParams
+
+__all__ = [
+    "FinishReason",
+    "GenerateRequest",
+    "GenerateRuntime",
+    "GenerationLoad",
+    "PredictRuntime",
+    "Priority",
+    "SamplingParams",
+    "TextDelta",
+    "TokenChoice",
+    "TokenLogprob",
+]
+
+
+class PredictRuntime(Protocol):
+    """A model behind a blocking call. The replica calls `load` and `predict` in threads, never on its loop, and
+    never more than `max_concurrency` predictions at once."""
+
+    name: str  # "pyfunc"
+    task: str | None  # None for a model without an OpenAI task
+    max_concurrency: int
+
+    def load(self) -> None:
+        """Make the model ready. Raises ModelLoadError with one sentence for the user."""
+
+    def predict(self, inputs: Any, params: dict[str, Any] | None = None) -> Any:
+        """One prediction. Raises BadRequest or SchemaMismatch for wrong inputs, ModelFailed if the model raised."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """One sequence to generate; a caller that wants `n` choices sends `n` of them (with seeds `seed + i`)."""
+
+    prompt_token_ids: list[int]
+    sampling: SamplingParams = SamplingParams()
+    stop: tuple[str, ...] = ()  # never part of the text that is returned
+    max_tokens: int | None = None  # None: as many as fit the context; more than fit are cut to what fits
+    priority: Priority = "interactive"
+    deadline_s: float | None = None  # time.monotonic() after which the answer is worthless
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChoice:
+    """One token as a client may see it. `text` has U+FFFD where the token's bytes are not whole characters."""
+
+    token_id: int
+    text: str
+    bytes: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A sampled token and the most likely ones at its place (the sampled one always among them)."""
+
+    chosen: TokenChoice
+    top: list[TokenChoice] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """New text of one generation. `token_ids` and `logprobs` belong to `text` exactly: tokens whose text is still
+    held back (half a character, the possible start of a stop string) come with the delta that releases it.
+
+    `output_tokens` counts every token generated so far, the end token and cut stop strings included. The last delta,
+    and only it, has a `finish_reason`.
+    """
+
+    text: str
+    token_ids: list[int]
+    logprobs: list[TokenLogprob] | None
+    finish_reason: FinishReason | None
+    prompt_tokens: int
+    output_tokens: int
+    cached_tokens: int = 0  # prompt tokens whose KV was found ready
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationLoad:
+    """The engine's own figures, as of its last step."""
+
+    in_flight: int  # sequences that the runtime has handed to the engine and that have not ended
+    queue_depth: int  # of these, the ones that wait for a place in a step
+    kv_occupancy: float  # 0..1
+    prompt_tokens_total: int
+    output_tokens_total: int
+    steps_total: int
+    preemptions_total: int
+
+
+class GenerateRuntime(Protocol):
+    """A model that writes text. Every method but the async ones returns at once."""
+
+    name: str  # "llm"
+    task: str  # "llm/v1/chat" if the model has a chat template, else "llm/v1/completions"
+    max_concurrency: int
+    context_length: int  # tokens of prompt and output together; known after `start`
+
+    async def start(self) -> None:
+        """Start the engine and wait until the model is loaded. Raises ModelLoadError."""
+
+    async def render_chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> list[int]:
+        """Token ids of a conversation, ending where the assistant speaks. Raises BadRequest."""
+
+    async def encode(self, text: str) -> list[int]:
+        """Token ids of a plain prompt, with the model's begin token if it wants one."""
+
+    def generate(self, request: GenerateRequest) -> AsyncIterator[TextDelta]:
+        """Deltas until one with a finish reason. `aclose()` on the iterator cancels in the engine.
+
+        Raises ContextTooLong, InvalidParameter (nothing was started), DeadlineExceeded, ModelFailed (this request
+        only) or BadUpstream (the engine died).
+        """
+
+    def load(self) -> GenerationLoad: ...
+
+    async def died(self) -> str:
+        """Returns, with the reason, when the engine is gone though nobody stopped it. The replica then exits."""
+
+    async def stop(self) -> None:
+        """End the engine process; generations still running raise BadUpstream. Safe to call twice."""
