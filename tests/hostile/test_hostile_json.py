@@ -1,0 +1,112 @@
+"""Arbitrary JSON to every dialect of the running platform: documented statuses only, nothing leaks, nothing stays."""
+
+import json
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.waiting import wait_until
+
+DOCUMENTED = {200, 400, 401, 403, 404, 405, 408, 411, 413, 415, 422, 429, 503, 504}
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-5, 40)
+    | st.floats(allow_nan=True)
+    | st.text(max_size=20)
+    | st.sampled_from(["smollm2", "iris", "user", "system", "<|im_end|>", "\x00", "é\u2028"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def likely(**fields) -> st.SearchStrategy:
+    """Objects with the dialect's own field names, each absent, sane or arbitrary, so that deep code is reached."""
+    return st.fixed_dictionaries({}, optional={name: st.one_of(sane, JSON) for name, sane in fields.items()})
+
+
+SAMPLING = dict(
+    max_tokens=st.integers(1, 3),
+    temperature=st.floats(0, 2),
+    top_p=st.floats(0, 1),
+    n=st.integers(1, 2),
+    stream=st.booleans(),
+    stop=st.text(max_size=3) | st.lists(st.text(max_size=3), max_size=3),
+    seed=st.integers(),
+    logit_bias=st.dictionaries(st.integers(0, 60000).map(str), st.floats(-100, 100), max_size=3),
+    stream_options=st.fixed_dictionaries({"include_usage": st.booleans()}),
+)
+MESSAGE = likely(role=st.sampled_from(["user", "system", "assistant"]), content=st.text(max_size=20))
+CHAT = likely(model=st.just("smollm2"), messages=st.lists(MESSAGE, max_size=3), **SAMPLING)
+COMPLETION = likely(model=st.just("smollm2"), prompt=st.text(max_size=20), **SAMPLING)
+ROW = st.lists(st.floats(-10, 10), min_size=4, max_size=4)
+COLUMNS = ["sepal length (cm)", "sepal width (cm)", "petal length (cm)", "petal width (cm)"]
+INVOCATION = likely(
+    dataframe_split=likely(columns=st.just(COLUMNS), data=st.lists(ROW, max_size=2)),
+    dataframe_records=st.lists(st.fixed_dictionaries({c: st.floats(-9, 9) for c in COLUMNS}), max_size=2),
+    inputs=st.lists(ROW, max_size=2),
+    instances=st.lists(ROW, max_size=2),
+    params=JSON,
+)
+ENDPOINT = likely(
+    name=st.just("fuzzed"),
+    config=likely(
+        served_entities=st.lists(likely(name=st.just("m"), entity_name=st.just("/no/such/path")), max_size=2),
+        traffic_config=likely(
+            routes=st.lists(likely(served_model_name=st.just("m"), traffic_percentage=st.integers(0, 101)), max_size=2)
+        ),
+    ),
+)
+
+DIALECTS = {
+    "/serving-endpoints/iris/invocations": JSON | INVOCATION,
+    "/serving-endpoints/breast-cancer/invocations": JSON | INVOCATION,
+    "/serving-endpoints/smollm2/invocations": JSON | CHAT | COMPLETION,
+    "/v1/chat/completions": JSON | CHAT,
+    "/v1/completions": JSON | COMPLETION,
+    "/v1/embeddings": JSON,
+    "/serving-endpoints/chat/completions": CHAT,
+    "/api/2.0/serving-endpoints": JSON | ENDPOINT,
+}
+
+
+@pytest.fixture(scope="module")
+def http(platform):
+    headers = {"authorization": f"Bearer {platform.token}", "content-type": "application/json"}
+    with httpx.Client(base_url=platform.url, headers=headers, timeout=120) as client:
+        yield client
+        client.delete("/api/2.0/serving-endpoints/fuzzed")
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+def test_any_json_gets_a_documented_status_and_one_sentence(platform, http, path):
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(DIALECTS[path])
+    def check(value):
+        if isinstance(value, dict) and path != "/api/2.0/serving-endpoints":
+            value.setdefault("max_tokens", 2)
+        reply = http.post(path, content=json.dumps(value).encode())
+        assert reply.status_code in DOCUMENTED, (value, reply.text)
+        assert "Traceback" not in reply.text
+        assert 'File "' not in reply.text
+        assert reply.headers["x-request-id"]
+        if reply.status_code != 200:
+            error = reply.json()
+            assert error["message"]
+            assert error["error_code"]
+
+    check()
+    wait_until(lambda: platform.ledger_total() == 0, timeout_s=10)
+
+
+@pytest.mark.parametrize("path", sorted(DIALECTS))
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"\xff\xfe", b"[" * 20_000, b'{"a": ' + b"9" * 5000 + b"}", b'{"inputs": [NaN]}', b"null"]
+)
+def test_broken_json_is_the_clients_fault_everywhere(http, path, body):
+    reply = http.post(path, content=body)
+    assert reply.status_code in {400, 415, 422}, reply.text
+    assert "Traceback" not in reply.text
