@@ -11,7 +11,7 @@ HOST ?= 127.0.0.1
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test check lint format types test-fast test-slow bench constraints clean
+.PHONY: help install up test test-fast lint format bench constraints clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,7 +31,8 @@ $(STAMP): pyproject.toml constraints.txt Makefile
 up: $(STAMP) ## Start the platform with its sample models on $(HOST):$(PORT)
 	@exec $(BIN)/steelyard up --samples --host $(HOST) --port $(PORT) $(ARGS)
 
-test: lint test-fast test-slow ## Lint, types, layers and all tests
+test: lint ## Lint, types, layers and all tests, the fast ones first
+	$(BIN)/pytest -q $(ARGS)
 
 lint: $(STAMP) ## ruff, mypy --strict and import-linter
 	$(BIN)/ruff check .
@@ -41,9 +42,6 @@ lint: $(STAMP) ## ruff, mypy --strict and import-linter
 
 test-fast: $(STAMP) ## Tests that start no platform
 	$(BIN)/pytest -q -m 'not slow' $(ARGS)
-
-test-slow: $(STAMP) ## Tests on a running platform, with real models and official clients
-	$(BIN)/pytest -q -m slow $(ARGS)
 
 format: $(STAMP) ## Format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix .

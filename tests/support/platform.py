@@ -1,0 +1,91 @@
+"""A whole platform as a user starts it: the real command `steelyard up` in a process of its own."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+READY_LINE = "Steelyard is ready"
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Platform:
+    """`steelyard up` on its own home and port; `with Platform.start(home, "--samples") as platform:` stops it again."""
+
+    def __init__(self, home: Path, port: int, process: subprocess.Popen[bytes], output: Path) -> None:
+        self.home = home
+        self.port = port
+        self.process = process
+        self.output_file = output
+
+    @classmethod
+    def start(cls, home: Path, *args: str, port: int | None = None, timeout_s: float = 240) -> Self:
+        """Start it and return once it says that it is ready, with the samples if `args` ask for them."""
+        port = port or free_port()
+        home.mkdir(parents=True, exist_ok=True)
+        output = home.with_name(f"{home.name}-{port}.out")
+        command = [sys.executable, "-m", "steelyard.cli.main", "up", "--home", str(home), "--port", str(port), *args]
+        with output.open("wb") as sink:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "STEELYARD_HOME": str(home)},
+                start_new_session=True,
+            )
+        platform = cls(home, port, process, output)
+        platform._wait_ready(timeout_s)
+        return platform
+
+    def _wait_ready(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while READY_LINE not in self.output:
+            if self.process.poll() is not None:
+                raise AssertionError(f"steelyard up ended with {self.process.returncode}:\n{self.output}")
+            if time.monotonic() > deadline:
+                self.stop()
+                raise AssertionError(f"steelyard up was not ready after {timeout_s} s:\n{self.output}")
+            time.sleep(0.1)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def token(self) -> str:
+        """The token that the first start created; empty without authentication."""
+        return str(json.loads((self.home / "client.json").read_text())["token"] or "")
+
+    @property
+    def output(self) -> str:
+        """All that the command has printed, both streams."""
+        return self.output_file.read_text(errors="replace")
+
+    def stop(self, how: signal.Signals = signal.SIGTERM, timeout_s: float = 60) -> int:
+        """Ask it to stop, as a service manager does, and return its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        return self.process.wait(timeout_s)
+
+    def kill(self) -> None:
+        """kill -9 of the supervisor alone; its children must notice by themselves."""
+        self.process.kill()
+        self.process.wait(10)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
