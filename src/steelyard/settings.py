@@ -18,13 +18,16 @@ from typing import Any
 class HttpLimits:
     """What a client may send before it is refused, for router and replica alike."""
 
+    max_uri_bytes: int = 8 * 1024
     max_head_bytes: int = 64 * 1024  # request line + headers
     max_headers: int = 100
     max_body_bytes: int = 16 * 1024 * 1024
     max_pipelined: int = 16  # requests held behind the one in progress on a connection
     head_timeout_s: float = 10.0  # from a request's first byte (or connect) to the end of its headers
     body_idle_timeout_s: float = 20.0  # between two pieces of a body
+    body_timeout_s: float = 300.0  # for a whole body, however steadily it drips
     keep_alive_s: float = 75.0  # idle connection
+    write_stall_s: float = 120.0  # a client that takes nothing of its reply for so long is cut off
 
 
 @dataclass(frozen=True, slots=True)
