@@ -7,7 +7,7 @@ or endpoints. Both raise errors from `errors.py` only.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -47,7 +47,7 @@ class GenerateRequest:
     """One sequence to generate; a caller that wants `n` choices sends `n` of them (with seeds `seed + i`)."""
 
     prompt_token_ids: list[int]
-    sampling: SamplingParams = SamplingParams()
+    sampling: SamplingParams
     stop: tuple[str, ...] = ()  # never part of the text that is returned
     max_tokens: int | None = None  # None: as many as fit the context; more than fit are cut to what fits
     priority: Priority = "interactive"
@@ -120,10 +120,10 @@ class GenerateRuntime(Protocol):
     async def encode(self, text: str) -> list[int]:
         """Token ids of a plain prompt, with the model's begin token if it wants one."""
 
-    def generate(self, request: GenerateRequest) -> AsyncIterator[TextDelta]:
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[TextDelta, None]:
         """Deltas until one with a finish reason. `aclose()` on the iterator cancels in the engine.
 
-        Raises ContextTooLong, InvalidParameter (nothing was started), DeadlineExceeded, ModelFailed (this request
+        Nothing happens, and nothing is raised, before the first `anext`. Raises ContextTooLong, InvalidParameter (nothing was started), DeadlineExceeded, ModelFailed (this request
         only) or BadUpstream (the engine died).
         """
 
