@@ -28,6 +28,7 @@ LOG_FILE = "log.txt"
 class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     endpoint: str
+    endpoint_id: str = ""  # two endpoints may bear one name, one after the other
     served_entity: str
     address: str
     model_uri: str  # what the user gave: a path, models:/…, runs:/…, a Hugging Face folder, a .gguf
