@@ -1,4 +1,5 @@
 import pytest
+
 from support.models import SavedModel, save_iris_classifier
 
 

@@ -15,6 +15,7 @@ from databricks.sdk.service.serving import (
     ServedEntityInput,
     TrafficConfig,
 )
+
 from support.waiting import wait_until
 
 WAIT = timedelta(seconds=120)

@@ -1,6 +1,7 @@
 """MLflow's own Databricks deployments client, pointed at us by its environment variables alone."""
 
 import pytest
+
 from support.waiting import wait_until
 
 

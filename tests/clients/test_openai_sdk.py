@@ -28,7 +28,7 @@ def test_chat_answers_with_text_and_usage(any_base):
 
 
 def test_streamed_text_equals_the_whole_answer(any_base):
-    arguments = dict(model=LLM, messages=ASK, max_tokens=24, temperature=0)
+    arguments = {"model": LLM, "messages": ASK, "max_tokens": 24, "temperature": 0}
     whole = any_base.chat.completions.create(**arguments)
     chunks = list(any_base.chat.completions.create(**arguments, stream=True, stream_options={"include_usage": True}))
     text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)

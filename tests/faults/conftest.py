@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+
 from support.models import SavedModel, save_iris_classifier, save_python_model
 from support.platform import Platform
 from support.waiting import wait_until

@@ -1,6 +1,7 @@
 """A new version that cannot serve never takes the old one down, and says why it failed."""
 
 import pytest
+
 from support.load import Load
 from support.models import save_python_model
 from support.waiting import wait_until

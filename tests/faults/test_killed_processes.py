@@ -5,6 +5,7 @@ import signal
 
 import httpx
 import pytest
+
 from support.load import Load
 from support.processes import processes_of
 from support.waiting import wait_until

@@ -6,6 +6,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from support.waiting import wait_until
 
 DOCUMENTED = {200, 400, 401, 403, 404, 405, 408, 411, 413, 415, 422, 429, 503, 504}
@@ -28,17 +29,17 @@ def likely(**fields) -> st.SearchStrategy:
     return st.fixed_dictionaries({}, optional={name: st.one_of(sane, JSON) for name, sane in fields.items()})
 
 
-SAMPLING = dict(
-    max_tokens=st.integers(1, 3),
-    temperature=st.floats(0, 2),
-    top_p=st.floats(0, 1),
-    n=st.integers(1, 2),
-    stream=st.booleans(),
-    stop=st.text(max_size=3) | st.lists(st.text(max_size=3), max_size=3),
-    seed=st.integers(),
-    logit_bias=st.dictionaries(st.integers(0, 60000).map(str), st.floats(-100, 100), max_size=3),
-    stream_options=st.fixed_dictionaries({"include_usage": st.booleans()}),
-)
+SAMPLING = {
+    "max_tokens": st.integers(1, 3),
+    "temperature": st.floats(0, 2),
+    "top_p": st.floats(0, 1),
+    "n": st.integers(1, 2),
+    "stream": st.booleans(),
+    "stop": st.text(max_size=3) | st.lists(st.text(max_size=3), max_size=3),
+    "seed": st.integers(),
+    "logit_bias": st.dictionaries(st.integers(0, 60000).map(str), st.floats(-100, 100), max_size=3),
+    "stream_options": st.fixed_dictionaries({"include_usage": st.booleans()}),
+}
 MESSAGE = likely(role=st.sampled_from(["user", "system", "assistant"]), content=st.text(max_size=20))
 CHAT = likely(model=st.just("smollm2"), messages=st.lists(MESSAGE, max_size=3), **SAMPLING)
 COMPLETION = likely(model=st.just("smollm2"), prompt=st.text(max_size=20), **SAMPLING)
