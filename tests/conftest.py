@@ -25,5 +25,5 @@ def platform(tmp_path_factory):
     """One running platform with the sample models, shared by all tests that only talk to it."""
     from support.platform import Platform
 
-    with Platform.start(tmp_path_factory.mktemp("platform") / "home", "--samples") as running:
+    with Platform().start(tmp_path_factory.mktemp("platform") / "home", "--samples") as running:
         yield running

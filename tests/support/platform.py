@@ -21,43 +21,32 @@ def free_port() -> int:
 
 
 class Platform:
-    """`steelyard up` on its own home and port; `with Platform.start(home, "--samples") as platform:` stops it again."""
+    """`steelyard up` on its own home and port. `with Platform().start(home, "--samples"):` stops it at the end."""
 
-    def __init__(self, home: Path, port: int, process: subprocess.Popen[bytes], output: Path) -> None:
-        self.home = home
-        self.port = port
-        self.process = process
-        self.output_file = output
+    home: Path
+    port: int
+    process: subprocess.Popen[bytes]
 
-    @classmethod
-    def start(cls, home: Path, *args: str, port: int | None = None, timeout_s: float = 240) -> Self:
-        """Start it and return once it says that it is ready, with the samples if `args` ask for them."""
-        port = port or free_port()
+    def start(self, home: Path, *args: str, port: int = 0, timeout_s: float = 240) -> Self:
+        """Start it and return once it says that it is ready, with the samples if `args` ask for them.
+
+        May be called again after the process has ended: the home keeps its endpoints and its token.
+        """
+        self.home, self.port = home, port or free_port()
         home.mkdir(parents=True, exist_ok=True)
-        output = home.with_name(f"{home.name}-{port}.out")
-        command = [sys.executable, "-m", "steelyard.cli.main", "up", "--home", str(home), "--port", str(port), *args]
-        with output.open("wb") as sink:
-            process = subprocess.Popen(
-                command,
+        self._output = home.with_name(f"{home.name}-{time.monotonic_ns()}.out")
+        command = [sys.executable, "-m", "steelyard.cli.main", "up", "--home", str(home), "--port", str(self.port)]
+        with self._output.open("wb") as sink:
+            self.process = subprocess.Popen(
+                [*command, *args],
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "STEELYARD_HOME": str(home)},
                 start_new_session=True,
             )
-        platform = cls(home, port, process, output)
-        platform._wait_ready(timeout_s)
-        return platform
-
-    def _wait_ready(self, timeout_s: float) -> None:
-        deadline = time.monotonic() + timeout_s
-        while READY_LINE not in self.output:
-            if self.process.poll() is not None:
-                raise AssertionError(f"steelyard up ended with {self.process.returncode}:\n{self.output}")
-            if time.monotonic() > deadline:
-                self.stop()
-                raise AssertionError(f"steelyard up was not ready after {timeout_s} s:\n{self.output}")
-            time.sleep(0.1)
+        self._wait_ready(timeout_s)
+        return self
 
     @property
     def url(self) -> str:
@@ -71,7 +60,7 @@ class Platform:
     @property
     def output(self) -> str:
         """All that the command has printed, both streams."""
-        return self.output_file.read_text(errors="replace")
+        return self._output.read_text(errors="replace")
 
     def stop(self, how: signal.Signals = signal.SIGTERM, timeout_s: float = 60) -> int:
         """Ask it to stop, as a service manager does, and return its exit status."""
@@ -89,3 +78,13 @@ class Platform:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _wait_ready(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while READY_LINE not in self.output:
+            if self.process.poll() is not None:
+                raise AssertionError(f"steelyard up ended with {self.process.returncode}:\n{self.output}")
+            if time.monotonic() > deadline:
+                self.stop()
+                raise AssertionError(f"steelyard up was not ready after {timeout_s} s:\n{self.output}")
+            time.sleep(0.05)
