@@ -6,6 +6,7 @@ import signal
 import httpx
 import pytest
 
+from support.ledger import at_rest
 from support.load import Load
 from support.processes import processes_of
 from support.waiting import wait_until
@@ -35,7 +36,7 @@ def test_kill_of_a_replica_under_load_loses_no_request(own_platform, admin, slow
         after = load.sent
         wait_until(lambda: load.sent > after + 40, timeout_s=60)
     assert set(load.outcomes) == {200}, load.outcomes
-    wait_until(lambda: own_platform.ledger_total() == 0, timeout_s=5)
+    wait_until(lambda: at_rest(own_platform), timeout_s=5)
 
 
 def test_kill_of_control_leaves_traffic_untouched_and_its_successor_finds_everything(own_platform, admin, slow_model):

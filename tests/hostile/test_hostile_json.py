@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.ledger import at_rest
 from support.waiting import wait_until
 
 DOCUMENTED = {200, 400, 401, 403, 404, 405, 408, 411, 413, 415, 422, 429, 503, 504}
@@ -100,7 +101,7 @@ def test_any_json_gets_a_documented_status_and_one_sentence(platform, http, path
             assert error["error_code"]
 
     check()
-    wait_until(lambda: platform.ledger_total() == 0, timeout_s=10)
+    wait_until(lambda: at_rest(platform), timeout_s=10)
 
 
 @pytest.mark.parametrize("path", sorted(DIALECTS))
