@@ -1,0 +1,348 @@
+"""The HTTP/1.1 client side of the router: one connection to an upstream, and the pool that keeps them.
+
+A caller hands a request and a `ResponseSink` to `Pool.send` and is called back as the answer arrives; cancelling
+closes the connection, which is how an upstream learns that nobody waits any more. Nothing here retries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from enum import Enum
+from typing import cast
+
+import httptools
+
+from steelyard.wire.request import Headers
+
+_MAX_HEAD_BYTES = 256 * 1024
+_STALE_S = 0.05  # a reused connection that dies so soon after a request was written had died before
+_JOIN_BYTES = 64 * 1024  # smaller bodies are copied behind their head: one write instead of two
+_HOP_BY_HOP = frozenset((
+    b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-connection", b"te", b"trailer", b"upgrade",
+))  # fmt: skip
+
+
+class FailureKind(Enum):
+    CONNECT = "connect"  # no connection: the request was not sent
+    STALE = "stale"  # a kept-alive connection turned out to be closed: the request was almost surely not read
+    LOST = "lost"  # the upstream went away while it owed an answer
+    MALFORMED = "malformed"  # what came back is not HTTP
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamFailure:
+    kind: FailureKind
+    bytes_seen: int  # of the response, head included
+    detail: str = ""
+
+
+class ResponseSink:
+    """Receives one response. Exactly one of `on_whole`, `on_end`, `on_failure` ends it, unless it was cancelled.
+
+    `headers` come without hop-by-hop ones and without content-length, which is an argument (None: not declared).
+    """
+
+    __slots__ = ()
+
+    def on_head(self, status: int, headers: Headers, content_length: int | None) -> None:
+        raise NotImplementedError
+
+    def on_piece(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def on_end(self) -> None:
+        raise NotImplementedError
+
+    def on_failure(self, failure: UpstreamFailure) -> None:
+        raise NotImplementedError
+
+    def on_whole(self, status: int, headers: Headers, body: bytes) -> None:
+        """A response that came in one read; the usual case on the hot path."""
+        self.on_head(status, headers, len(body))
+        self.on_piece(body)
+        self.on_end()
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """One connection, at most one request at a time. Callers use `cancel`, `pause` and `resume` only."""
+
+    __slots__ = (
+        "_closed",
+        "_complete",
+        "_content_length",
+        "_extra",
+        "_head_done",
+        "_head_told",
+        "_headers",
+        "_keep_alive",
+        "_outgoing",
+        "_parser",
+        "_paused",
+        "_pieces",
+        "_pool",
+        "_sent_s",
+        "_served",
+        "_sink",
+        "_status",
+        "_transport",
+        "_until_close",
+        "bytes_seen",
+    )
+
+    def __init__(self, pool: Pool, sink: ResponseSink, outgoing: tuple[bytes, bytes]) -> None:
+        self._pool = pool
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._sink: ResponseSink | None = sink
+        self._outgoing: tuple[bytes, bytes] | None = outgoing  # while connecting
+        self._closed = False
+        self._paused = False
+        self._served = 0
+        self._sent_s = 0.0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.bytes_seen = 0
+        self._status = 0
+        self._headers: Headers = []
+        self._pieces: list[bytes] = []
+        self._content_length: int | None = None
+        self._until_close = True
+        self._head_done = self._head_told = self._complete = self._extra = False
+        self._keep_alive = True
+
+    # --- for callers
+
+    def cancel(self) -> None:
+        """Forget the sink and close the connection. Safe at any time, also twice."""
+        self._sink = None
+        if self._transport is not None:
+            self._closed = True
+            self._transport.abort()
+
+    def pause(self) -> None:
+        """Stop reading: the client takes its reply too slowly."""
+        if self._transport is not None and not self._closed and self._sink is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._paused and self._transport is not None and not self._closed:
+            self._paused = False
+            self._transport.resume_reading()
+
+    # --- for the pool
+
+    def send(self, sink: ResponseSink, head: bytes, body: bytes) -> None:
+        """Write the next request on an idle connection."""
+        self._sink = sink
+        self._write(head, body)
+
+    def _write(self, head: bytes, body: bytes) -> None:
+        assert self._transport is not None
+        self._sent_s = self._pool.loop.time()
+        if len(body) <= _JOIN_BYTES:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
+            self._transport.write(body)
+
+    def fail_connect(self, detail: str) -> None:
+        self._closed = True
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            sink.on_failure(UpstreamFailure(FailureKind.CONNECT, 0, detail))
+
+    def close(self) -> None:
+        self._closed = True
+        if self._transport is not None:
+            self._transport.close()
+
+    # --- transport callbacks
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        outgoing, self._outgoing = self._outgoing, None
+        if self._sink is not None and outgoing is not None:
+            self._write(*outgoing)
+        else:
+            self._pool.release(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed = True
+        self._pool.forget(self)
+        sink = self._sink
+        if sink is None:
+            return
+        if self._head_done and self._until_close and exc is None:
+            self._complete = True
+            self._keep_alive = False
+            self._deliver(sink)
+            return
+        self._sink = None
+        kind = FailureKind.LOST
+        if self._served and not self.bytes_seen and self._pool.loop.time() - self._sent_s < _STALE_S:
+            kind = FailureKind.STALE
+        sink.on_failure(UpstreamFailure(kind, self.bytes_seen, str(exc or "closed")))
+
+    def data_received(self, data: bytes) -> None:
+        sink = self._sink
+        if sink is None:  # an answer that nobody asked for
+            self.close()
+            return
+        self.bytes_seen += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail_malformed(sink, str(error))
+            return
+        if not self._head_done and self.bytes_seen > _MAX_HEAD_BYTES:
+            self._fail_malformed(sink, "the response head is too large")
+            return
+        if self._head_done:
+            self._deliver(sink)
+
+    def _fail_malformed(self, sink: ResponseSink, detail: str) -> None:
+        if self._head_done and not self._head_told:  # nothing of it was passed on
+            self._pieces = []
+        self.cancel()
+        sink.on_failure(UpstreamFailure(FailureKind.MALFORMED, self.bytes_seen, detail))
+
+    def _deliver(self, sink: ResponseSink) -> None:
+        """Pass on what one read brought. A finished connection is released first, so that the sink can reuse it."""
+        pieces, self._pieces = self._pieces, []
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if self._complete:
+            told, status, headers = self._head_told, self._status, self._headers
+            self._finish()
+            if not told:
+                sink.on_whole(status, headers, body)
+                return
+            if body:
+                sink.on_piece(body)
+            sink.on_end()
+            return
+        if not self._head_told:
+            self._head_told = True
+            sink.on_head(self._status, self._headers, self._content_length)
+        if body and self._sink is sink:
+            sink.on_piece(body)
+
+    def _finish(self) -> None:
+        self._sink = None
+        self._served += 1
+        reusable = self._keep_alive and not self._extra and not self._until_close and not self._closed
+        if reusable and self._transport is not None and not self._transport.get_write_buffer_size():
+            self.resume()
+            self._reset()
+            self._pool.release(self)
+        else:
+            self.close()
+
+    # --- parser callbacks
+
+    def on_message_begin(self) -> None:
+        if self._complete:
+            self._extra = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._head_done:
+            return  # a trailer
+        name = name.lower()
+        if name == b"content-length":
+            self._content_length = int(value)
+            self._until_close = False
+        elif name == b"transfer-encoding":
+            self._until_close = False
+        elif name not in _HOP_BY_HOP:
+            self._headers.append((name, value.rstrip(b" \t")))
+
+    def on_headers_complete(self) -> None:
+        if self._complete:
+            return
+        self._status = self._parser.get_status_code()
+        if self._status < 200:
+            return
+        if self._status in {204, 304}:
+            self._until_close = False
+        self._head_done = True
+
+    def on_body(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+
+    def on_message_complete(self) -> None:
+        if self._status < 200:
+            self._headers = []
+            self._content_length = None
+            self._until_close = True
+            return
+        self._keep_alive = self._parser.should_keep_alive()
+        self._complete = True
+
+
+class Pool:
+    """Connections to one address (`unix:/path` or `tcp:host:port`). The most recently used one serves next."""
+
+    def __init__(self, address: str, *, connect_timeout_s: float = 3.0, max_idle: int = 512) -> None:
+        self.address = address
+        self.loop = asyncio.get_running_loop()
+        self._connect_timeout_s = connect_timeout_s
+        self._max_idle = max_idle
+        self._idle: list[UpstreamConnection] = []
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def idle_count(self) -> int:
+        return len(self._idle)
+
+    def send(self, sink: ResponseSink, head: bytes, body: bytes, *, fresh: bool = False) -> UpstreamConnection:
+        """Send one request; `fresh` never reuses a connection. The result is the handle to cancel it by.
+
+        Never calls the sink before it has returned.
+        """
+        if self._idle and not fresh:
+            connection = self._idle.pop()
+            connection.send(sink, head, body)
+            return connection
+        connection = UpstreamConnection(self, sink, (head, body))
+        task = self.loop.create_task(self._connect(connection))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+        return connection
+
+    async def _connect(self, connection: UpstreamConnection) -> None:
+        scheme, _, rest = self.address.partition(":")
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                if scheme == "unix":
+                    await self.loop.create_unix_connection(lambda: connection, rest)
+                else:
+                    host, _, port = rest.rpartition(":")
+                    await self.loop.create_connection(lambda: connection, host.strip("[]"), int(port))
+        except (OSError, TimeoutError) as error:
+            connection.fail_connect(str(error) or "connecting took too long")
+
+    def release(self, connection: UpstreamConnection) -> None:
+        """For connections: idle again."""
+        if self._closed or len(self._idle) >= self._max_idle:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def forget(self, connection: UpstreamConnection) -> None:
+        """For connections: closed."""
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def discard_idle(self) -> None:
+        """Close what is idle (the upstream was seen to die); what is in use goes on."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def close(self) -> None:
+        """Close what is idle, and what is in use once it is done."""
+        self._closed = True
+        self.discard_idle()
