@@ -3,9 +3,9 @@
 from typing import Any
 
 import httpx
-from support.platform import Platform
 
 from steelyard.settings import Settings
+from support.platform import Platform
 
 
 def read_ledger(platform: Platform, router: int = 0) -> dict[str, Any]:
