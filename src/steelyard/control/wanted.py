@@ -1,0 +1,44 @@
+"""From what the store holds to what planning and the substrate work with. Pure; used by the reconcile loop."""
+
+from __future__ import annotations
+
+from steelyard.contracts.replica import ReplicaSpec
+from steelyard.control.records import ConfigRecord, EndpointRecord
+from steelyard.control.snapshots import key_of
+from steelyard.control.states import Config, Desired, Entity, Start
+from steelyard.settings import Settings
+
+
+def desired(endpoint: EndpointRecord | None) -> Desired:
+    """None: the endpoint is deleted."""
+    if endpoint is None:
+        return Desired()
+    return Desired(_config(endpoint, endpoint.active), _config(endpoint, endpoint.pending), endpoint.stopped)
+
+
+def replica_spec(endpoint: EndpointRecord, action: Start, settings: Settings, suffix: str) -> ReplicaSpec:
+    """What the new replica is told; `suffix` makes its id unique."""
+    configs = [config for config in (endpoint.active, endpoint.pending) if config is not None]
+    config = next(item for item in configs if item.version == action.version)
+    entity = next(item for item in config.definition.entities if item.name == action.entity.name)
+    replica_id = f"{endpoint.name[:20]}-{suffix}"
+    return ReplicaSpec(
+        id=replica_id,
+        endpoint=endpoint.name,
+        endpoint_id=endpoint.id,
+        served_entity=entity.name,
+        address=settings.replica_address(replica_id),
+        model_uri=entity.model_uri,
+        model_version=entity.entity_version,
+        environment_vars=entity.environment_vars,
+        drain_timeout_s=settings.drain_timeout_s,
+    )
+
+
+def _config(endpoint: EndpointRecord, record: ConfigRecord | None) -> Config | None:
+    if record is None:
+        return None
+    entities = tuple(
+        Entity(key_of(endpoint, item), item.name, item.wanted_concurrency) for item in record.definition.entities
+    )
+    return Config(record.version, entities)
