@@ -148,6 +148,10 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.write(head)
             self._transport.write(body)
 
+    @property
+    def usable(self) -> bool:
+        return not self._closed and self._transport is not None and not self._transport.is_closing()
+
     def fail_connect(self, detail: str) -> None:
         self._closed = True
         sink, self._sink = self._sink, None
@@ -302,10 +306,11 @@ class Pool:
 
         Never calls the sink before it has returned.
         """
-        if self._idle and not fresh:
+        while self._idle and not fresh:
             connection = self._idle.pop()
-            connection.send(sink, head, body)
-            return connection
+            if connection.usable:
+                connection.send(sink, head, body)
+                return connection
         connection = UpstreamConnection(self, sink, (head, body))
         task = self.loop.create_task(self._connect(connection))
         self._connecting.add(task)

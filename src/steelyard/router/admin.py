@@ -1,0 +1,53 @@
+"""The router's own socket, for the platform and not for clients: `/livez`, `/metrics`, `/ledger`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from steelyard.errors import NotFound
+from steelyard.observe.metrics import CONTENT_TYPE
+from steelyard.router.app import JSON, Router
+from steelyard.wire.server import Reply, Request
+
+
+class Admin:
+    """Handler of the admin socket."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def handle(self, request: Request, reply: Reply) -> None:
+        match request.path:
+            case "/livez":
+                reply.send(200, [(b"content-type", b"text/plain")], b"ok\n")
+            case "/metrics":
+                self._set_gauges()
+                reply.send(200, [(b"content-type", CONTENT_TYPE.encode())], self._router.measures.set.render())
+            case "/ledger":
+                reply.send(200, JSON, msgspec.json.encode(self._ledger()))
+            case path:
+                reply.send_error(NotFound(f"Nothing is served at {path[:200]!r}."))
+
+    def _ledger(self) -> dict[str, Any]:
+        router = self._router
+        ledger = router.ledger
+        return {
+            "in_flight": ledger.in_flight,
+            "by_replica": ledger.by_replica(),
+            "outstanding_mu": ledger.outstanding_mu,
+            "charged_total_mu": ledger.charged_total_mu,
+            "settled_total_mu": ledger.settled_total_mu,
+            "queued": router.totals.requests,
+            "queued_bytes": router.totals.body_bytes,
+            "live": len(router.live),
+            "snapshot_version": router.table.version,
+        }
+
+    def _set_gauges(self) -> None:
+        measures = self._router.measures
+        for name, endpoint in self._router.table.endpoints.items():
+            replicas = [replica for entity in endpoint.entities for replica in entity.replicas]
+            measures.in_flight.labels(name).set(sum(replica.account.in_flight for replica in replicas))
+            measures.waiting.labels(name).set(sum(len(entity.line) for entity in endpoint.entities))

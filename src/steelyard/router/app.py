@@ -1,0 +1,212 @@
+"""The router's request handler: path → action, and every refusal → one JSON reply.
+
+`handle` is called by the public server for each complete request, `sweep` by the process ten times a second. It owns
+what all requests share: ledger, table, dispatcher, identity, the set of live requests.
+"""
+
+from __future__ import annotations
+
+import time
+from random import Random
+
+import msgspec
+
+from steelyard.contracts.snapshot import Snapshot
+from steelyard.errors import (
+    BadRequest,
+    InvalidParameter,
+    MethodNotAllowed,
+    NotFound,
+    SteelyardError,
+    Unavailable,
+)
+from steelyard.policy.ledger import Ledger
+from steelyard.policy.routing import PowerOfTwoChoices
+from steelyard.router.dispatch import Dispatcher, stopped_endpoint, unknown_endpoint
+from steelyard.router.exchange import Exchange
+from steelyard.router.forward import Forward, is_for_control
+from steelyard.router.identity import Identity
+from steelyard.router.inbound import Inbound
+from steelyard.router.measures import NO_ENDPOINT, RouterMeasures
+from steelyard.router.models import get_model, list_models
+from steelyard.router.queue import WaitingTotals
+from steelyard.router.table import Endpoint, Route, RoutingTable
+from steelyard.settings import Settings
+from steelyard.wire.client import Pool
+from steelyard.wire.server import Reply, Request
+
+JSON = [(b"content-type", b"application/json")]
+
+
+class _Named(msgspec.Struct):
+    model: str
+
+
+_decode_named = msgspec.json.Decoder(_Named).decode
+
+
+class Router:
+    """One per process, on its loop. `rng` breaks ties and splits traffic."""
+
+    def __init__(self, settings: Settings, rng: Random) -> None:
+        self.settings = settings
+        self.ledger = Ledger()
+        self.measures = RouterMeasures()
+        self.totals = WaitingTotals()
+        self.table = RoutingTable(self.ledger, self.measures, self.totals)
+        self.dispatcher = Dispatcher(PowerOfTwoChoices(self.ledger, rng), self.totals, settings.queue_limit, rng)
+        self.identity = Identity()
+        self.live: set[Exchange | Forward] = set()
+        self.control_pool = Pool(settings.control_address)
+        self.draining = False
+        self._random = rng.random
+        self._timeout_s = settings.request_timeout_s
+        self._refused = self.measures.endpoint(NO_ENDPOINT)
+
+    # --- the process's side
+
+    def apply(self, snapshot: Snapshot) -> None:
+        """Make a snapshot the routing in force."""
+        self.identity.replace(snapshot.auth, snapshot.tokens)
+        for entity in self.table.apply(snapshot):
+            self.dispatcher.reconsider(entity)
+        self.measures.snapshot_version.labels().set(snapshot.version)
+
+    def note_control(self, connected: bool) -> None:
+        self.measures.control_up.labels().set(float(connected))
+
+    def sweep(self) -> None:
+        """End what is past its deadline, and wake lines whose replicas' marks have expired."""
+        now_s = time.monotonic()
+        for exchange in [exchange for exchange in self.live if exchange.deadline_s <= now_s]:
+            exchange.on_deadline()
+        if self.totals.requests:
+            for endpoint in self.table.endpoints.values():
+                for entity in endpoint.entities:
+                    if entity.line:
+                        self.dispatcher.wake(entity)
+
+    # --- the clients' side
+
+    def handle(self, request: Request, reply: Reply) -> None:
+        route = self.table.routes.get(request.path)
+        if route is None and request.path in {"/livez", "/readyz"}:
+            self._answer_health(request, reply)
+            return
+        try:
+            inbound = Inbound(request.headers)
+        except SteelyardError as error:
+            self._refuse(reply, error, [])
+            return
+        try:
+            if self.table.version is None:
+                raise Unavailable("The router has no routing yet; it is starting.", retry_after_s=1.0)
+            principal = self.identity.principal(inbound.authorization)
+            if route is not None and request.method == "POST":
+                self._query(route, inbound, request, reply)
+            else:
+                self._answer_other(route, inbound, principal, request, reply)
+        except SteelyardError as error:
+            self._refuse(reply, error, [(b"x-request-id", inbound.request_id)])
+
+    def _query(self, route: Route, inbound: Inbound, request: Request, reply: Reply) -> None:
+        """A request for a model: hand it to an exchange."""
+        endpoint = route.endpoint
+        if endpoint is None:
+            endpoint = self._endpoint_named_by(request.body)
+        now_s = time.monotonic()
+        try:
+            if endpoint.stopped:
+                raise stopped_endpoint(endpoint.name)
+            entity = route.entity or endpoint.entity_for(self._random())
+            if entity is None:
+                raise Unavailable(
+                    f"Endpoint {endpoint.name!r} has no served entity that takes traffic.", retry_after_s=5.0
+                )
+            timeout_s = self._timeout_s
+            if inbound.timeout_ms is not None:
+                timeout_s = min(timeout_s, inbound.timeout_ms / 1000)
+            target = route.target
+            if request.query:
+                target += b"?" + request.query.encode()
+            exchange = Exchange(
+                self,
+                entity,
+                request,
+                reply,
+                target=target,
+                head_lines=inbound.lines,
+                request_id=inbound.request_id,
+                started_s=now_s,
+                deadline_s=now_s + timeout_s,
+                pinned=route.entity is not None,
+            )
+            self.dispatcher.submit(exchange)
+        except SteelyardError as error:
+            reply.send_error(error, [(b"x-request-id", inbound.request_id)])
+            endpoint.measures.count(error.status)
+            return
+        reply.on_disconnect = exchange.on_client_gone
+        self.live.add(exchange)
+
+    def _endpoint_named_by(self, body: bytes) -> Endpoint:
+        """The endpoint that an OpenAI request's `model` names. Raises BadRequest, InvalidParameter or NotFound."""
+        try:
+            name = _decode_named(body).model
+        except msgspec.ValidationError as error:
+            raise InvalidParameter(
+                "The body must be a JSON object whose 'model' is the name of an endpoint.", param="model"
+            ) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadRequest(f"The body is not valid JSON: {error}.") from error
+        endpoint = self.table.endpoints.get(name)
+        if endpoint is None:
+            raise unknown_endpoint(name)
+        return endpoint
+
+    def _answer_other(
+        self, route: Route | None, inbound: Inbound, principal: str, request: Request, reply: Reply
+    ) -> None:
+        """Everything but queries. Raises the error to refuse with."""
+        path = request.path
+        if route is not None:
+            raise MethodNotAllowed(f"{path} takes POST only.")
+        if is_for_control(path):
+            Forward(
+                self,
+                request,
+                reply,
+                head_lines=inbound.lines,
+                principal=principal,
+                request_id=inbound.request_id,
+                deadline_s=time.monotonic() + self._timeout_s,
+            ).begin()
+            return
+        if path == "/v1/models" or path.startswith("/v1/models/"):
+            if request.method not in {"GET", "HEAD"}:
+                raise MethodNotAllowed(f"{path} takes GET only.")
+            name = path[len("/v1/models/") :]
+            body = get_model(self.table, name) if name else list_models(self.table)
+            reply.send(200, [*JSON, (b"x-request-id", inbound.request_id)], body)
+            return
+        raise self._not_found(path)
+
+    def _not_found(self, path: str) -> NotFound:
+        match path.split("/"):
+            case ["", "serving-endpoints", name, *rest] if name:
+                if name not in self.table.endpoints:
+                    return unknown_endpoint(name)
+                if len(rest) == 3 and rest[0] == "served-models":
+                    return NotFound(f"Endpoint {name!r} has no served entity named {rest[1][:100]!r}.")
+        return NotFound(f"Nothing is served at {path[:200]!r}.")
+
+    def _answer_health(self, request: Request, reply: Reply) -> None:
+        """Liveness and readiness: without a token, and of this router alone."""
+        if request.path == "/readyz" and (self.table.version is None or self.draining):
+            reply.send_error(Unavailable("The router has no routing yet, or is about to stop.", retry_after_s=1.0))
+        else:
+            reply.send(200, [(b"content-type", b"text/plain")], b"ok\n")
+
+    def _refuse(self, reply: Reply, error: SteelyardError, headers: list[tuple[bytes, bytes]]) -> None:
+        reply.send_error(error, headers)
+        self._refused.count(error.status)

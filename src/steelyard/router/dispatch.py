@@ -1,0 +1,124 @@
+"""Who goes now, who waits, who is refused: the acting side of `policy.routing` and `policy.admission`.
+
+An exchange submits itself; a settled request, a new snapshot and the sweep wake the next in line. Nobody overtakes a
+line. This is the only caller of a chooser, and so the only place where load is charged.
+"""
+
+from __future__ import annotations
+
+import time
+from random import Random
+from typing import TYPE_CHECKING
+
+from steelyard.errors import InvalidState, NotFound, SteelyardError, TooManyRequests, Unavailable
+from steelyard.policy.admission import Admission, Backlog, Verdict, admit
+from steelyard.policy.routing import Chooser
+from steelyard.router.queue import WaitingTotals
+from steelyard.router.table import Endpoint, Entity
+
+if TYPE_CHECKING:
+    from steelyard.router.exchange import Exchange
+
+REQUEST_MU = 1  # every request weighs the same until costs are learnt
+BUFFERED_LIMIT_BYTES = 512 * 1024 * 1024
+
+
+class Dispatcher:
+    """`rng` draws the served entity for requests whose own one was removed."""
+
+    def __init__(self, chooser: Chooser, totals: WaitingTotals, waiting_limit: int, rng: Random) -> None:
+        self._chooser = chooser
+        self._rng = rng
+        self._totals = totals
+        self._waiting_limit = waiting_limit
+
+    def submit(self, exchange: Exchange) -> None:
+        """Start a new exchange, or let it wait. Raises TooManyRequests or Unavailable when it may not."""
+        entity = exchange.entity
+        now_s = exchange.started_s
+        if not entity.line:
+            decision = self._chooser.choose(entity.replicas, now_s, REQUEST_MU)
+            if decision is not None:
+                exchange.go(decision)
+                return
+        totals = self._totals
+        backlog = Backlog(
+            waiting=len(entity.line),
+            waiting_limit=self._waiting_limit,
+            buffered_bytes=totals.body_bytes,
+            buffered_limit_bytes=BUFFERED_LIMIT_BYTES,
+            replicas=len(entity.replicas),
+            recovering=entity.recovering,
+        )
+        admission = admit(backlog, len(exchange.request.body), entity.rate.per_s(now_s))
+        if admission.verdict is not Verdict.WAIT:
+            raise refusal(entity.endpoint, admission)
+        exchange.wait()
+        entity.line.join(exchange)
+
+    def resubmit(self, exchange: Exchange) -> None:
+        """Its replica failed before it answered: go elsewhere, or wait at the front. Admitted is admitted."""
+        if exchange.entity.gone or exchange.endpoint.stopped:
+            self._rehome(exchange)
+        else:
+            self._place(exchange, first=True)
+
+    def wake(self, entity: Entity) -> None:
+        """Let the first in line go, as many as replicas can take."""
+        now_s = time.monotonic()
+        while entity.line:
+            decision = self._chooser.choose(entity.replicas, now_s, REQUEST_MU)
+            if decision is None:
+                return
+            entity.line.next().go(decision)
+
+    def reconsider(self, entity: Entity) -> None:
+        """A snapshot changed the entity: those in its line go on, move to another entity, or learn that they cannot."""
+        if entity.gone or entity.endpoint.stopped:
+            while entity.line:
+                self._rehome(entity.line.next())
+        elif entity.replicas or entity.recovering:
+            self.wake(entity)
+        else:
+            error = Unavailable(f"No replica serves {entity.endpoint.name!r} now.", retry_after_s=1.0)
+            while entity.line:
+                entity.line.next().refuse(error)
+
+    def _place(self, exchange: Exchange, *, first: bool) -> None:
+        entity = exchange.entity
+        decision = self._chooser.choose(entity.replicas, time.monotonic(), REQUEST_MU)
+        if decision is not None:
+            exchange.go(decision)
+            return
+        exchange.wait()
+        entity.line.join(exchange, first=first)
+
+    def _rehome(self, exchange: Exchange) -> None:
+        """Its entity is no more: the endpoint's others take it, by their shares, unless the client named this one."""
+        endpoint = exchange.endpoint
+        if endpoint.gone:
+            exchange.refuse(unknown_endpoint(endpoint.name))
+        elif endpoint.stopped:
+            exchange.refuse(stopped_endpoint(endpoint.name))
+        else:
+            heir = None if exchange.pinned else endpoint.entity_for(self._rng.random())
+            if heir is None:
+                exchange.refuse(NotFound(f"The served entity was removed from endpoint {endpoint.name!r}."))
+            else:
+                exchange.entity = heir
+                self._place(exchange, first=False)
+
+
+def refusal(endpoint: Endpoint, admission: Admission) -> SteelyardError:
+    """The error that tells a client why it may not wait."""
+    message = f"Endpoint {endpoint.name!r} cannot take the request: {admission.reason}"
+    kind = TooManyRequests if admission.verdict is Verdict.CONTENDED else Unavailable
+    return kind(message, retry_after_s=admission.retry_after_s)
+
+
+def unknown_endpoint(name: str) -> NotFound:
+    return NotFound(f"There is no endpoint named {name[:100]!r}.")
+
+
+def stopped_endpoint(name: str) -> InvalidState:
+    return InvalidState(f"Endpoint {name!r} is stopped; start it to query it.")

@@ -1,0 +1,296 @@
+"""One request's life at a replica: admitted → sent → streamed → settled, exactly once, whatever happens.
+
+`app.py` makes one per query; `dispatch.py` tells it when and where to go; the client's connection, the replica's
+connection and the deadline sweep call it back. There is no task: every step is one of these calls, and `_end` is the
+only way out.
+"""
+
+from __future__ import annotations
+
+import time
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from steelyard.errors import BadUpstream, DeadlineExceeded, SteelyardError
+from steelyard.policy.ledger import Entry
+from steelyard.policy.marks import CONNECT_LEASE_S, DRAINING_LEASE_S, LOST_LEASE_S
+from steelyard.policy.routing import Decision
+from steelyard.router.table import Endpoint, Entity, Replica
+from steelyard.wire.client import FailureKind, ResponseSink, UpstreamConnection, UpstreamFailure
+from steelyard.wire.request import Headers, Request
+from steelyard.wire.server import Reply
+from steelyard.wire.sse import CONTENT_TYPE, StreamWatch, error_event
+
+if TYPE_CHECKING:
+    from steelyard.router.app import Router
+
+CLIENT_GONE = 499
+_DRAINING = (b"x-steelyard-draining", b"1")
+_OWN_HEADERS = frozenset((b"x-request-id", b"served-model-name", b"x-steelyard-draining"))
+_HEAD = (
+    b"POST %b HTTP/1.1\r\nhost: replica\r\n%bx-request-id: %b\r\nx-steelyard-priority: interactive\r\n"
+    b"x-steelyard-deadline-ms: %d\r\ncontent-length: %d\r\n\r\n"
+)
+_ENDS_WITH_DONE = frozenset((b"/v1/chat/completions", b"/v1/completions"))
+
+
+class State(Enum):
+    WAITING = "waiting"  # in its entity's line
+    SENT = "sent"  # at a replica, which has not answered
+    STREAMING = "streaming"  # the head of the answer has gone to the client
+    DONE = "done"
+
+
+class Exchange(ResponseSink):
+    """`pinned`: the client named the served entity, so that it may not move to another one."""
+
+    __slots__ = (
+        "_entry",
+        "_head_lines",
+        "_last_piece_s",
+        "_queued_s",
+        "_replica",
+        "_retried",
+        "_router",
+        "_stale_retried",
+        "_state",
+        "_target",
+        "_upstream",
+        "_watch",
+        "deadline_s",
+        "endpoint",
+        "entity",
+        "pinned",
+        "reply",
+        "request",
+        "request_id",
+        "started_s",
+    )
+
+    def __init__(
+        self,
+        router: Router,
+        entity: Entity,
+        request: Request,
+        reply: Reply,
+        *,
+        target: bytes,
+        head_lines: bytes,
+        request_id: bytes,
+        started_s: float,
+        deadline_s: float,
+        pinned: bool,
+    ) -> None:
+        self._router = router
+        self.endpoint: Endpoint = entity.endpoint
+        self.entity = entity
+        self.request = request
+        self.reply = reply
+        self.request_id = request_id
+        self.started_s = started_s
+        self.deadline_s = deadline_s
+        self.pinned = pinned
+        self._target = target
+        self._head_lines = head_lines
+        self._state = State.WAITING
+        self._queued_s = 0.0  # since when it waits; 0: it does not
+        self._entry: Entry | None = None
+        self._replica: Replica | None = None
+        self._upstream: UpstreamConnection | None = None
+        self._retried = False
+        self._stale_retried = False
+        self._watch: StreamWatch | None = None  # of an event stream
+        self._last_piece_s = 0.0
+
+    # --- called by the dispatcher
+
+    def wait(self) -> None:
+        self._state = State.WAITING
+        self._queued_s = time.monotonic()
+
+    def go(self, decision: Decision[Replica]) -> None:
+        """Send the request to the replica that was chosen and charged."""
+        now_s = self.started_s
+        if self._queued_s:
+            now_s = time.monotonic()
+            self.endpoint.measures.queue.observe(now_s - self._queued_s)
+            self._queued_s = 0.0
+        self._state = State.SENT
+        self._entry = decision.entry
+        self._replica = replica = decision.replica
+        body = self.request.body
+        left_ms = max(1, int((self.deadline_s - now_s) * 1000))
+        head = _HEAD % (self._target, self._head_lines, self.request_id, left_ms, len(body))
+        self._upstream = replica.pool.send(self, head, body, fresh=self._stale_retried)
+
+    def refuse(self, error: SteelyardError) -> None:
+        """End it with an error before any replica answered. It is not in a line any more."""
+        self._release()
+        self.reply.send_error(error, [(b"x-request-id", self.request_id)])
+        self._end(error.status)
+
+    # --- called by the client's connection and the sweep
+
+    def on_client_gone(self) -> None:
+        self._leave()
+        self._end(CLIENT_GONE)
+
+    def on_deadline(self) -> None:
+        started = self._state is State.STREAMING
+        waited = self._state is State.WAITING
+        self._leave()
+        where = "waiting for a free replica" if waited else "waiting for the model"
+        error = DeadlineExceeded(f"The deadline passed while the request was {where}.")
+        if started:
+            self._break_off(error)
+        else:
+            self.refuse(error)
+
+    def _leave(self) -> None:
+        """Get out of the line, or off the replica, which learns of it by the closed connection."""
+        if self._state is State.WAITING:
+            self.entity.line.leave(self)
+        elif self._upstream is not None:
+            self._upstream.cancel()
+        self._release()
+
+    # --- called by the replica's connection
+
+    def on_whole(self, status: int, headers: Headers, body: bytes) -> None:
+        self._upstream = None  # its connection is free for others already
+        passed = self._pass_headers(status, headers)
+        if passed is None:
+            return
+        if self._watch is not None:
+            self._begin_stream(status, passed, None)
+            self.on_piece(body)
+            self.on_end()
+            return
+        self._release(completed=True)
+        self.reply.send(status, passed, body)
+        self._end(status)
+
+    def on_head(self, status: int, headers: Headers, content_length: int | None) -> None:
+        passed = self._pass_headers(status, headers)
+        if passed is not None:
+            self._begin_stream(status, passed, content_length)
+
+    def _begin_stream(self, status: int, headers: Headers, content_length: int | None) -> None:
+        self._state = State.STREAMING
+        reply = self.reply
+        upstream = self._upstream
+        if upstream is not None:
+            reply.on_pause = upstream.pause
+            reply.on_resume = upstream.resume
+        reply.start(status, headers, content_length)
+
+    def on_piece(self, data: bytes) -> None:
+        watch = self._watch
+        if watch is not None and data:
+            watch.see(data)
+            now_s = time.monotonic()
+            measures = self.endpoint.measures
+            if self._last_piece_s:
+                measures.itl.observe(now_s - self._last_piece_s)
+            else:
+                measures.ttft.observe(now_s - self.started_s)
+            self._last_piece_s = now_s
+        self.reply.write(data)
+
+    def on_end(self) -> None:
+        watch = self._watch
+        if watch is not None and self.reply.status == 200 and self._ends_with_done() and not watch.done:
+            self._release()
+            self._break_off(BadUpstream("The replica ended the stream before it was complete."))
+            return
+        self._release(completed=True)
+        self.reply.finish()
+        self._end(self.reply.status)
+
+    def on_failure(self, failure: UpstreamFailure) -> None:
+        self._upstream = None
+        if self._state is State.STREAMING:
+            self._release()
+            self._break_off(BadUpstream("The replica failed while it was answering; the answer is incomplete."))
+            return
+        replica = self._replica
+        assert replica is not None
+        now_s = time.monotonic()
+        if failure.kind is FailureKind.STALE and not self._stale_retried:
+            self._stale_retried = True
+        elif failure.kind is FailureKind.CONNECT:  # it was not sent: as often as the deadline allows
+            replica.mark.put(now_s, CONNECT_LEASE_S, "it cannot be connected to")
+            replica.pool.discard_idle()
+        elif failure.kind is not FailureKind.MALFORMED and not failure.bytes_seen and not self._retried:
+            self._retried = True
+            replica.mark.put(now_s, LOST_LEASE_S, "a connection was lost")
+            replica.pool.discard_idle()
+        else:
+            self.refuse(
+                BadUpstream("The replica failed before it answered, and the request could not be saved elsewhere.")
+            )
+            return
+        self._elsewhere(failure.kind.value)
+
+    def _elsewhere(self, reason: str) -> None:
+        self._release()
+        self.endpoint.measures.retried(reason)
+        self._router.dispatcher.resubmit(self)
+
+    # --- insides
+
+    def _pass_headers(self, status: int, headers: Headers) -> Headers | None:
+        """The replica's headers for the client; None when the replica is draining and the request goes elsewhere."""
+        replica = self._replica
+        assert replica is not None
+        if status == 503 and _DRAINING in headers:
+            if self._upstream is not None:
+                self._upstream.cancel()
+                self._upstream = None
+            replica.mark.put(time.monotonic(), DRAINING_LEASE_S, "it is draining")
+            self._elsewhere("draining")
+            return None
+        replica.mark.answered()
+        passed = []
+        for pair in headers:
+            name = pair[0]
+            if name in _OWN_HEADERS:
+                continue
+            if name == b"content-type" and pair[1].startswith(CONTENT_TYPE):
+                self._watch = StreamWatch()
+            passed.append(pair)
+        passed.append((b"x-request-id", self.request_id))
+        passed.append((b"served-model-name", self.entity.wire_name))
+        return passed
+
+    def _ends_with_done(self) -> bool:
+        task = self.entity.task
+        return self._target in _ENDS_WITH_DONE or (task is not None and task.startswith("llm/v1/"))
+
+    def _break_off(self, error: SteelyardError) -> None:
+        """The answer has begun and cannot be completed: say so within an event stream, and never end it cleanly."""
+        if self._watch is not None:
+            event = error_event(error)
+            self.reply.write(event if self._watch.at_boundary else b"\n\n" + event)
+        self.reply.abort()
+        self._end(error.status)
+
+    def _release(self, *, completed: bool = False) -> None:
+        """Settle the attempt, if there is one."""
+        self._upstream = None
+        entry, self._entry = self._entry, None
+        if entry is not None:
+            entry.settle()
+            if completed:
+                self.entity.rate.completed(time.monotonic())
+
+    def _end(self, status: int) -> None:
+        """The one way out: count it, forget it, and wake the next in line."""
+        self._state = State.DONE
+        router = self._router
+        router.live.discard(self)
+        measures = self.endpoint.measures
+        measures.count(status)
+        measures.latency.observe(time.monotonic() - self.started_s)
+        if self.entity.line:
+            router.dispatcher.wake(self.entity)

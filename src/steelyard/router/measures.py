@@ -1,0 +1,93 @@
+"""The router's metrics, with labels bounded by the endpoints of the snapshot.
+
+`EndpointMeasures` holds an endpoint's series, so that the hot path adds to plain numbers. Nothing here decides.
+"""
+
+from __future__ import annotations
+
+from steelyard.observe.metrics import Counter, Histogram, MetricSet
+
+NO_ENDPOINT = ""  # label of requests that were refused before an endpoint was known
+_SHORT_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+_ERROR_CLASSES = {
+    429: "contended",
+    499: "client_gone",
+    502: "replica",
+    503: "no_capacity",
+    504: "deadline",
+}
+
+
+class RouterMeasures:
+    """One per router process."""
+
+    def __init__(self) -> None:
+        self.set = metrics = MetricSet()
+        self.requests = metrics.counter(
+            "steelyard_router_requests", "Finished requests by status (499: the client left).", ("endpoint", "code")
+        )
+        self.errors = metrics.counter(
+            "steelyard_router_errors", "Requests that failed, by cause.", ("endpoint", "cause")
+        )
+        self.latency = metrics.histogram(
+            "steelyard_router_request_seconds", "From a complete request to the end of its reply.", ("endpoint",)
+        )
+        self.queue = metrics.histogram(
+            "steelyard_router_queue_seconds", "Time that a request waited for a replica.", ("endpoint",)
+        )
+        self.ttft = metrics.histogram(
+            "steelyard_router_time_to_first_token_seconds",
+            "From a complete request to the first piece of its event stream.",
+            ("endpoint",),
+            _SHORT_BOUNDS_S,
+        )
+        self.itl = metrics.histogram(
+            "steelyard_router_inter_token_seconds",
+            "Between two pieces of an event stream.",
+            ("endpoint",),
+            _SHORT_BOUNDS_S,
+        )
+        self.retries = metrics.counter(
+            "steelyard_router_retries", "Attempts that were repeated elsewhere, by reason.", ("endpoint", "reason")
+        )
+        self.in_flight = metrics.gauge("steelyard_router_in_flight", "Requests at a replica now.", ("endpoint",))
+        self.waiting = metrics.gauge("steelyard_router_queued", "Requests that wait for a replica now.", ("endpoint",))
+        self.snapshot_version = metrics.gauge("steelyard_router_snapshot_version", "Version of the routing in force.")
+        self.control_up = metrics.gauge("steelyard_router_control_up", "1 while the control plane answers.")
+
+    def endpoint(self, name: str) -> EndpointMeasures:
+        return EndpointMeasures(self, name)
+
+    def forget(self, name: str) -> None:
+        """The endpoint is gone: drop its gauges. Sums stay, so that a rate over them does not jump."""
+        self.in_flight.remove(name)
+        self.waiting.remove(name)
+
+
+class EndpointMeasures:
+    """The series of one endpoint."""
+
+    __slots__ = ("_codes", "_measures", "itl", "latency", "name", "queue", "ttft")
+
+    def __init__(self, measures: RouterMeasures, name: str) -> None:
+        self._measures = measures
+        self._codes: dict[int, Counter] = {}
+        self.name = name
+        self.latency: Histogram = measures.latency.labels(name)
+        self.queue: Histogram = measures.queue.labels(name)
+        self.ttft: Histogram = measures.ttft.labels(name)
+        self.itl: Histogram = measures.itl.labels(name)
+
+    def count(self, status: int) -> None:
+        """One finished request."""
+        counter = self._codes.get(status)
+        if counter is None:
+            counter = self._codes[status] = self._measures.requests.labels(self.name, str(status))
+        counter.value += 1
+        if status >= 400:
+            cause = _ERROR_CLASSES.get(status) or ("client" if status < 500 else "model")
+            self._measures.errors.labels(self.name, cause).inc()
+
+    def retried(self, reason: str) -> None:
+        self._measures.retries.labels(self.name, reason).inc()

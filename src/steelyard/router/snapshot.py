@@ -1,0 +1,113 @@
+"""Keeps the router's view current: long-polls control, applies what comes, and keeps the last snapshot on disk.
+
+Started once by the process. When control is away the routing in force stays in force; a router that starts without
+control begins with the snapshot on disk. A snapshot that cannot be read is logged and changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from steelyard.contracts.snapshot import Snapshot
+from steelyard.errors import SteelyardError
+from steelyard.observe.logs import get_logger
+from steelyard.wire.client import Pool
+from steelyard.wire.fetch import fetch
+
+SNAPSHOT_FILE = "router-snapshot.json"
+_WAIT_S = 20.0
+_FIRST_PAUSE_S = 0.05
+_MAX_PAUSE_S = 1.0
+
+log = get_logger()
+
+
+class SnapshotFeed:
+    """`apply` is called on the loop with each new snapshot; `on_control` with whether control answers."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        path: Path,
+        router_index: int,
+        apply: Callable[[Snapshot], None],
+        on_control: Callable[[bool], None],
+    ) -> None:
+        self._pool = pool
+        self._path = path
+        self._index = router_index
+        self._apply = apply
+        self._on_control = on_control
+        self._version = 0
+        self._connected: bool | None = None
+
+    def load(self) -> bool:
+        """Apply the snapshot on disk. False when there is none, or none that can be read."""
+        try:
+            snapshot = msgspec.json.decode(self._path.read_bytes(), type=Snapshot)
+        except FileNotFoundError:
+            return False
+        except (OSError, msgspec.DecodeError) as error:
+            log.warning("snapshot_on_disk_unreadable", path=str(self._path), error=str(error))
+            return False
+        self._take(snapshot, "disk")
+        return True
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                snapshot = await self._poll()
+                self._note_control(True, "")
+                if snapshot is not None and snapshot.version != self._version:
+                    self._take(snapshot, "control")
+                    await asyncio.to_thread(self._save, snapshot)
+                pause_s = _FIRST_PAUSE_S
+            except (SteelyardError, msgspec.DecodeError) as error:
+                self._note_control(False, str(error))
+                await asyncio.sleep(pause_s)
+                pause_s = min(_MAX_PAUSE_S, pause_s * 2)
+
+    async def _poll(self) -> Snapshot | None:
+        target = f"/internal/snapshot?after={self._version}&router={self._index}&wait_s={_WAIT_S:g}"
+        response = await fetch(self._pool, "GET", target.encode(), timeout_s=_WAIT_S + 10.0)
+        if response.status in {204, 304}:
+            return None
+        if response.status != 200:
+            raise SteelyardError(f"Control answered {response.status} to a poll for the snapshot.")
+        return msgspec.json.decode(response.body, type=Snapshot)
+
+    def _take(self, snapshot: Snapshot, source: str) -> None:
+        self._apply(snapshot)
+        self._version = snapshot.version
+        log.info("snapshot_applied", version=snapshot.version, source=source, endpoints=len(snapshot.endpoints))
+
+    def _note_control(self, connected: bool, error: str) -> None:
+        if connected is self._connected:
+            return
+        self._connected = connected
+        self._on_control(connected)
+        if connected:
+            log.info("control_connected")
+        else:
+            log.warning("control_away", error=error)
+
+    def _save(self, snapshot: Snapshot) -> None:
+        """Replace the file in one step, readable by this user only (it holds hashes of tokens)."""
+        draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.json.encode(snapshot))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, self._path)
+        except OSError as error:
+            log.warning("snapshot_not_saved", path=str(self._path), error=str(error))

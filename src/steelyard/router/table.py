@@ -1,0 +1,170 @@
+"""The live routing table: endpoints, served entities and replicas of the snapshot in force.
+
+`apply` swaps in a new snapshot at once and keeps the objects that it names again, so that load, connections and
+waiting requests survive it. Requests on a replica that left go on until they end. Only the router's loop touches it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from steelyard.contracts.snapshot import EndpointView, ReplicaView, ServedEntityView, Snapshot
+from steelyard.policy.admission import CompletionRate
+from steelyard.policy.ledger import Account, Ledger
+from steelyard.policy.routing import Candidate
+from steelyard.policy.traffic import pick_by_share
+from steelyard.router.measures import EndpointMeasures, RouterMeasures
+from steelyard.router.queue import WaitingLine, WaitingTotals
+from steelyard.wire.client import Pool
+
+OPENAI_TARGETS = ("chat/completions", "completions", "embeddings", "responses")
+
+
+class Replica(Candidate):
+    """A replica and the connections to it."""
+
+    __slots__ = ("address", "id", "pool")
+
+    def __init__(self, view: ReplicaView, account: Account) -> None:
+        super().__init__(account, view.max_concurrency)
+        self.id = view.id
+        self.address = view.address
+        self.pool = Pool(view.address)
+
+
+class Entity:
+    """A served entity: its replicas, who waits for them, and how fast it completes requests."""
+
+    __slots__ = (
+        "endpoint",
+        "gone",
+        "line",
+        "name",
+        "percentage",
+        "rate",
+        "recovering",
+        "replicas",
+        "task",
+        "wire_name",
+    )
+
+    def __init__(self, endpoint: Endpoint, name: str, totals: WaitingTotals) -> None:
+        self.endpoint = endpoint
+        self.name = name
+        self.wire_name = "".join(c if c.isprintable() else "?" for c in name).encode("ascii", "replace")
+        self.percentage = 0
+        self.task: str | None = None
+        self.recovering = False
+        self.gone = False
+        self.replicas: list[Replica] = []
+        self.line = WaitingLine(totals)
+        self.rate = CompletionRate()
+
+
+class Endpoint:
+    __slots__ = ("entities", "gone", "measures", "name", "shares", "stopped", "view")
+
+    def __init__(self, name: str, measures: EndpointMeasures) -> None:
+        self.name = name
+        self.measures = measures
+        self.view: EndpointView
+        self.stopped = False
+        self.gone = False
+        self.entities: list[Entity] = []
+        self.shares: list[int] = []
+
+    def entity_for(self, draw: float) -> Entity | None:
+        """The entity of the traffic split that `draw` in [0, 1) falls on."""
+        if len(self.entities) == 1:
+            return self.entities[0]
+        index = pick_by_share(self.shares, draw)
+        return None if index is None else self.entities[index]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a path leads: to an endpoint (None: named by the body's `model`), perhaps to one of its entities."""
+
+    target: bytes  # path at the replica
+    endpoint: Endpoint | None = None
+    entity: Entity | None = None
+
+
+_OPENAI_ROUTES = {
+    f"{prefix}/{name}": Route(f"/v1/{name}".encode())
+    for prefix in ("/v1", "/serving-endpoints")
+    for name in OPENAI_TARGETS
+}
+
+
+class RoutingTable:
+    def __init__(self, ledger: Ledger, measures: RouterMeasures, totals: WaitingTotals) -> None:
+        self._ledger = ledger
+        self._measures = measures
+        self._totals = totals
+        self._replicas: dict[str, Replica] = {}
+        self.version: int | None = None  # None: no snapshot yet
+        self.endpoints: dict[str, Endpoint] = {}
+        self.routes: dict[str, Route] = dict(_OPENAI_ROUTES)
+
+    def apply(self, snapshot: Snapshot) -> list[Entity]:
+        """Make `snapshot` the routing in force. The result is every entity that had requests waiting."""
+        before = [entity for endpoint in self.endpoints.values() for entity in endpoint.entities]
+        replicas: dict[str, Replica] = {}
+        endpoints: dict[str, Endpoint] = {}
+        routes = dict(_OPENAI_ROUTES)
+        for view in snapshot.endpoints:
+            endpoint = self.endpoints.get(view.name)
+            if endpoint is None:
+                endpoint = Endpoint(view.name, self._measures.endpoint(view.name))
+            self._update(endpoint, view, replicas)
+            endpoints[view.name] = endpoint
+            _add_routes(routes, endpoint)
+        for name in self.endpoints.keys() - endpoints.keys():
+            gone = self.endpoints[name]
+            gone.gone = True
+            for entity in gone.entities:
+                entity.gone, entity.replicas = True, []
+            self._measures.forget(name)
+        for replica in self._replicas.values():
+            if replicas.get(replica.id) is not replica:
+                replica.pool.close()
+            if replica.id not in replicas:
+                self._ledger.retire(replica.id)
+        self._replicas, self.endpoints, self.routes = replicas, endpoints, routes
+        self.version = snapshot.version
+        return [entity for entity in before if entity.line]
+
+    def _update(self, endpoint: Endpoint, view: EndpointView, replicas: dict[str, Replica]) -> None:
+        known = {entity.name: entity for entity in endpoint.entities}
+        entities = []
+        for entity_view in view.served_entities:
+            entity = known.pop(entity_view.name, None) or Entity(endpoint, entity_view.name, self._totals)
+            self._update_entity(entity, entity_view, replicas)
+            entities.append(entity)
+        for entity in known.values():
+            entity.gone, entity.replicas = True, []
+        endpoint.view = view
+        endpoint.stopped = view.stopped
+        endpoint.entities = entities
+        endpoint.shares = [entity.percentage for entity in entities]
+
+    def _update_entity(self, entity: Entity, view: ServedEntityView, replicas: dict[str, Replica]) -> None:
+        entity.percentage = view.traffic_percentage
+        entity.task = view.task
+        entity.recovering = view.recovering
+        entity.replicas = []
+        for replica_view in view.replicas:
+            replica = self._replicas.get(replica_view.id)
+            if replica is None or replica.address != replica_view.address:
+                replica = Replica(replica_view, self._ledger.account(replica_view.id))
+            replica.limit = replica_view.max_concurrency
+            replicas[replica.id] = replica
+            entity.replicas.append(replica)
+
+
+def _add_routes(routes: dict[str, Route], endpoint: Endpoint) -> None:
+    base = f"/serving-endpoints/{endpoint.name}"
+    routes[f"{base}/invocations"] = Route(b"/invocations", endpoint)
+    for entity in endpoint.entities:
+        routes[f"{base}/served-models/{entity.name}/invocations"] = Route(b"/invocations", endpoint, entity)
