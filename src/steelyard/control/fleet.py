@@ -143,7 +143,7 @@ class Fleet:
                 id=item.spec.id, address=item.spec.address, max_concurrency=max(1, item.status.max_concurrency)
             )
             earlier = found.get(item.key, Serving([]))
-            found[item.key] = Serving([*earlier.replicas, view], task=item.status.task)
+            found[item.key] = Serving([*earlier.replicas, view], task=item.status.task, runtime=item.status.runtime)
         return found
 
 

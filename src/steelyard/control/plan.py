@@ -213,13 +213,13 @@ class _Round:
         detail = next((item.detail for item in self._of(key, Phase.STARTING) if item.detail), "")
         if ready:
             message = "" if ready >= count else f"{ready} of {count} replicas are ready."
-            return EntityStatus(Deployment.READY, message)
+            return EntityStatus(Deployment.READY, message, ready, count)
         if updating:
             message = detail or (f"Trying again: {record.message}" if record.deaths else "Starting.")
-            return EntityStatus(Deployment.CREATING, message)
+            return EntityStatus(Deployment.CREATING, message, ready, count)
         if record.hopeless:
-            return EntityStatus(Deployment.FAILED, record.message)
-        return EntityStatus(Deployment.RECOVERING, detail or record.message or "Starting.")
+            return EntityStatus(Deployment.FAILED, record.message, ready, count)
+        return EntityStatus(Deployment.RECOVERING, detail or record.message or "Starting.", ready, count)
 
 
 def _entities(*configs: Config | None) -> dict[str, Entity]:

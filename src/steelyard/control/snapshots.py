@@ -28,6 +28,7 @@ class Serving:
 
     replicas: list[ReplicaView]
     task: str | None = None
+    runtime: str | None = None
 
 
 def key_of(endpoint: EndpointRecord, entity: EntityDefinition) -> str:

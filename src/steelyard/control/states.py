@@ -27,6 +27,7 @@ class Deployment(Enum):
     READY = "READY"
     RECOVERING = "RECOVERING"
     FAILED = "FAILED"
+    ABORTED = "ABORTED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +142,12 @@ Action = Start | Drain | Terminate | Kill | Forget | Promote | FailUpdate
 
 @dataclass(frozen=True, slots=True)
 class EntityStatus:
+    """`ready` of `wanted` replicas are ready."""
+
     deployment: Deployment
     message: str = ""
+    ready: int = 0
+    wanted: int = 1
 
 
 @dataclass(frozen=True, slots=True)

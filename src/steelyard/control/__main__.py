@@ -1,0 +1,5 @@
+"""`python -m steelyard.control`."""
+
+from steelyard.control.main import main
+
+main()

@@ -1,0 +1,30 @@
+"""What only the platform's own processes ask, on control's socket: the snapshot, the first token, signs of life.
+
+The router refuses `/internal` to clients.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from steelyard.control.api.parts import Given
+
+internal = APIRouter(include_in_schema=False)
+
+
+@internal.get("/internal/snapshot")
+async def snapshot(parts: Given, after: int = -1, router: int = -1, wait_s: float = 0.0) -> Response:
+    """The routing snapshot, as `contracts.snapshot` says."""
+    body = await parts.snapshots.poll(after, router, wait_s)
+    return Response(body, media_type="application/json")
+
+
+@internal.post("/internal/first-token")
+async def first_token(parts: Given, lost: bool = False) -> dict[str, str | None]:
+    """The administrator's token, told once: when there is none yet, or when the caller has lost it."""
+    return {"token": await parts.operations.first_token(lost=lost)}
+
+
+@internal.get("/livez")
+async def livez() -> dict[str, str]:
+    return {"status": "ok"}
