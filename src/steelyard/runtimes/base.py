@@ -7,11 +7,12 @@ or endpoints. Both raise errors from `errors.py` only.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from steelyard.engine.messages import FinishReason, Priority, SamplingParams
+from steelyard.protocols.mlflow import Invocation
 
 __all__ = [
     "FinishReason",
@@ -28,18 +29,25 @@ __all__ = [
 
 
 class PredictRuntime(Protocol):
-    """A model behind a blocking call. The replica calls `load` and `predict` in threads, never on its loop, and
-    never more than `max_concurrency` predictions at once."""
+    """A model behind a blocking call. The replica calls every method in threads, never on its loop: `load` once, then
+    at most `max_concurrency` predictions at once, and one more for a health probe."""
 
     name: str  # "pyfunc"
-    task: str | None  # None for a model without an OpenAI task
+    task: str | None  # None for a model without a chat-like task
     max_concurrency: int
+    streams: bool  # whether `predict_stream` works
 
     def load(self) -> None:
         """Make the model ready. Raises ModelLoadError with one sentence for the user."""
 
-    def predict(self, inputs: Any, params: dict[str, Any] | None = None) -> Any:
+    def warm_up(self) -> bool:
+        """Predict the model's own input example; False when it has none. Raises ModelLoadError."""
+
+    def predict(self, invocation: Invocation) -> Any:
         """One prediction. Raises BadRequest or SchemaMismatch for wrong inputs, ModelFailed if the model raised."""
+
+    def predict_stream(self, invocation: Invocation) -> Iterator[Any]:
+        """The same, piece by piece; the iterator raises the same errors. Closing it ends the model's work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +131,8 @@ class GenerateRuntime(Protocol):
     def generate(self, request: GenerateRequest) -> AsyncGenerator[TextDelta, None]:
         """Deltas until one with a finish reason. `aclose()` on the iterator cancels in the engine.
 
-        Nothing happens, and nothing is raised, before the first `anext`. Raises ContextTooLong, InvalidParameter (nothing was started), DeadlineExceeded, ModelFailed (this request
-        only) or BadUpstream (the engine died).
+        Nothing happens, and nothing is raised, before the first `anext`. Raises ContextTooLong, InvalidParameter
+        (nothing was started), DeadlineExceeded, ModelFailed (this request only) or BadUpstream (the engine died).
         """
 
     def load(self) -> GenerationLoad: ...

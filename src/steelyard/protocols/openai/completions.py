@@ -50,8 +50,11 @@ def parse_completion(body: dict[str, Any]) -> CompletionRequest:
     n = fields.n or 1
     if fields.best_of not in (None, n):
         raise InvalidParameter("'best_of' is not supported by this endpoint.", param="best_of")
+    prompts = _prompts(fields.prompt)
+    if len(prompts) * n > MAX_PROMPTS:
+        raise InvalidParameter(f"'n' times the number of prompts may be at most {MAX_PROMPTS}.", param="n")
     return CompletionRequest(
-        prompts=_prompts(fields.prompt),
+        prompts=prompts,
         sampling=sampling_of(fields, fields.logprobs),
         n=n,
         stop=stops_of(fields.stop),

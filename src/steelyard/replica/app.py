@@ -1,0 +1,131 @@
+"""The replica's paths and who answers them; `App.handle` is the HTTP server's handler, runs on its loop, never waits.
+
+While the model loads, queries get 503 and the platform's own paths answer; while the replica drains, new queries get
+503 with `x-steelyard-draining: 1`, so that a router takes them elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import msgspec
+
+from steelyard.contracts.replica import ReplicaSpec, ReplicaStatus
+from steelyard.errors import BadRequest, MethodNotAllowed, NotFound, SteelyardError, Unavailable
+from steelyard.observe import metrics
+from steelyard.observe.logs import get_logger
+from steelyard.replica.exchange import Exchange
+from steelyard.replica.load import LoadMeter
+from steelyard.replica.measures import Measures
+from steelyard.wire.server import Headers, Reply, Request
+
+State = Literal["starting", "ready", "draining"]
+
+_JSON = [(b"content-type", b"application/json")]
+_DRAINING = (b"x-steelyard-draining", b"1")
+_LOADING_RETRY_S = 5.0
+
+
+class Handlers(Protocol):
+    """What a loaded model answers. Each method raises SteelyardError when the request is refused at once."""
+
+    def invocations(self, exchange: Exchange) -> None: ...
+
+    def chat(self, exchange: Exchange) -> None: ...
+
+    def completions(self, exchange: Exchange) -> None: ...
+
+    def refresh(self) -> None:
+        """Bring gauges up to date before a scrape."""
+
+
+class App:
+    """State and paths of one replica. `main` moves the state and sets `handlers` when the model is loaded."""
+
+    def __init__(self, spec: ReplicaSpec) -> None:
+        self.state: State = "starting"
+        self.detail = "starting"
+        self.runtime: str | None = None
+        self.task: str | None = None
+        self.handlers: Handlers | None = None
+        self.load = LoadMeter()
+        self.measures = Measures(spec.endpoint, spec.served_entity)
+        self._headers: Headers = [(b"served-model-name", spec.served_entity.encode("latin-1", "replace"))]
+        self._get: dict[str, Callable[[Reply], None]] = {
+            "/ready": self._ready,
+            "/health": self._health,
+            "/load": self._load,
+            "/metrics": self._metrics,
+        }
+        self._post: dict[str, Callable[[Handlers, Exchange], None]] = {
+            "/invocations": lambda handlers, exchange: handlers.invocations(exchange),
+            "/v1/chat/completions": lambda handlers, exchange: handlers.chat(exchange),
+            "/v1/completions": lambda handlers, exchange: handlers.completions(exchange),
+            "/v1/embeddings": _unsupported,
+            "/v1/responses": _unsupported,
+        }
+
+    def status(self) -> ReplicaStatus:
+        return ReplicaStatus(
+            state=self.state,
+            detail=self.detail,
+            runtime=self.runtime,
+            task=self.task,
+            max_concurrency=self.load.max_concurrency,
+        )
+
+    def handle(self, request: Request, reply: Reply) -> None:
+        """One complete request."""
+        if request.method == "POST" and (query := self._post.get(request.path)):
+            self._query(query, request, reply)
+        elif request.method in ("GET", "HEAD") and (answer := self._get.get(request.path)):
+            answer(reply)
+        elif request.path in self._post or request.path in self._get:
+            reply.send_error(MethodNotAllowed(f"{request.method} is not allowed on {request.path}."))
+        else:
+            reply.send_error(NotFound(f"A replica has no path {request.path}."))
+
+    def _query(self, query: Callable[[Handlers, Exchange], None], request: Request, reply: Reply) -> None:
+        if self.state == "draining":
+            reply.send_error(Unavailable("This replica is draining."), [*self._headers, _DRAINING])
+            return
+        if self.handlers is None:
+            error = Unavailable(f"The model is not ready yet: {self.detail}.", retry_after_s=_LOADING_RETRY_S)
+            reply.send_error(error, self._headers)
+            return
+        exchange = Exchange(request, reply, self._headers, self.load, self.measures)
+        try:
+            exchange.read_deadline()
+            query(self.handlers, exchange)
+        except SteelyardError as error:
+            exchange.fail(error)
+        except Exception as error:
+            exchange.fail_unexpectedly(error)
+
+    def _ready(self, reply: Reply) -> None:
+        status = 200 if self.state == "ready" else 503
+        reply.send(status, _JSON, msgspec.json.encode(self.status()))
+
+    def _health(self, reply: Reply) -> None:
+        reply.send(200, _JSON, b'{"status":"ok"}')
+
+    def _load(self, reply: Reply) -> None:
+        reply.send(200, _JSON, msgspec.json.encode(self.load.report(time.monotonic())))
+
+    def _metrics(self, reply: Reply) -> None:
+        report = self.load.report(time.monotonic())
+        try:
+            if self.handlers is not None:
+                self.handlers.refresh()
+            text = self.measures.render(report.in_flight, report.queue_depth)
+        except Exception as error:
+            get_logger().error("metrics_failed", error=repr(error))
+            reply.send_error(Unavailable("The metrics cannot be rendered."))
+            return
+        reply.send(200, [(b"content-type", metrics.CONTENT_TYPE.encode())], text)
+
+
+def _unsupported(_: Handlers, exchange: Exchange) -> None:
+    raise BadRequest(f"{exchange.request.path} is not supported by this endpoint.")
