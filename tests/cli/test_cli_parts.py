@@ -11,7 +11,6 @@ from steelyard.cli.connection import Connection, is_loopback, load, save
 from steelyard.cli.deploy import absolute
 from steelyard.cli.failures import CliError
 from steelyard.cli.logs import new_part
-from steelyard.cli.machine import cpu_share
 from steelyard.cli.query import chat_text, streamed_text
 from steelyard.cli.view import endpoints_table, failure_of, outcome_of
 
@@ -101,11 +100,3 @@ def test_the_text_of_answers_is_found_in_every_form():
     assert streamed_text('{"choices": [{"text": "b"}]}') == "b"
     assert streamed_text('{"choices": []}') == ""
     assert streamed_text("other") == "other\n"
-
-
-def test_cpu_share_of_both_cgroup_versions():
-    assert cpu_share("150000 100000", "") == 1.5
-    assert cpu_share("max 100000", "") is None
-    assert cpu_share("", "50000") == 0.5
-    assert cpu_share("", "-1") is None
-    assert cpu_share("nonsense words", "x") is None

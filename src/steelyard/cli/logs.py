@@ -48,9 +48,8 @@ def events(
         found = client.events(name)
     for event in found:
         moment = datetime.fromtimestamp(int(event.get("timestamp") or 0) / 1000, tz=UTC).astimezone()
-        entity = event.get("served_entity_name") or ""
-        kind = event.get("type") or ""
-        print(f"{moment:%Y-%m-%d %H:%M:%S}  {kind:<28} {entity:<16} {event.get('message') or ''}".rstrip())
+        entity, kind = event.get("served_entity") or "", event.get("kind") or ""
+        print(f"{moment:%Y-%m-%d %H:%M:%S}  {kind:<20}  {entity:<16}  {event.get('message') or ''}".rstrip())
 
 
 def new_part(before: str, after: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from steelyard.settings import Settings
+from steelyard.substrate.cpus import cpu_share
 
 SOCKET_PATH_BYTES = 107  # sun_path without its final zero
 SOCKET_NAME_BYTES = 48  # room for the longest replica's id and ".sock"
@@ -46,27 +47,9 @@ def optional_package(package: str, purpose: str, name: str) -> Check:
 
 
 def processors() -> Check:
-    cores = len(os.sched_getaffinity(0))
-    share = cpu_share(_read("/sys/fs/cgroup/cpu.max"), _read("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"))
-    if share is None:
-        return Check("processors", "ok", f"{cores}, no cgroup limit")
-    text = f"{cores}, of which the cgroup grants {share:g}"
-    return Check(
-        "processors", "ok" if share >= 1 else "warn", text, "" if share >= 1 else "Less than one core is slow."
-    )
-
-
-def cpu_share(cpu_max: str, quota_us: str) -> float | None:
-    """Cores that cgroup v2's `cpu.max` or v1's quota (per 100 ms) grants; None without a limit."""
-    fields = cpu_max.split()
-    try:
-        if len(fields) == 2 and fields[0] != "max":
-            return int(fields[0]) / int(fields[1])
-        if quota_us.strip() and int(quota_us) > 0:
-            return int(quota_us) / 100_000
-    except (ValueError, ZeroDivisionError):
-        pass
-    return None
+    usable, machine = cpu_share(), os.cpu_count() or 1
+    text = f"{usable} of {machine}" if usable != machine else str(usable)
+    return Check("processors", "ok", text + ", by affinity and control group" * (usable != machine))
 
 
 def memory() -> Check:

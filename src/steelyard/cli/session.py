@@ -61,7 +61,7 @@ async def _introduce(current: Settings, connection: Connection, *, with_samples:
             else:
                 if with_samples:
                     await _deploy_samples(current, client, shown)
-                endpoints = await _until_settled(client, shown)
+                endpoints = await _until_settled(client, shown, current.start_timeout_s + READY_TIMEOUT_S)
         _welcome(current, connection, endpoints)
 
 
@@ -127,13 +127,18 @@ def _serves_another(endpoint: Json, uri: Any) -> bool:
     return outcome_of(endpoint) == "failed" or configured != [uri]
 
 
-async def _until_settled(client: Client, shown: Progress) -> list[Json]:
-    """Watch all endpoints until each is ready, failed or stopped. A failed one is shown, not raised."""
+async def _until_settled(client: Client, shown: Progress, timeout_s: float) -> list[Json]:
+    """Watch all endpoints until each is ready, failed or stopped. A failed one is shown, not raised.
+
+    One that is still at work after `timeout_s` is left to go on by itself.
+    """
+    deadline_s = time.monotonic() + timeout_s
     while True:
         endpoints = await asyncio.to_thread(client.endpoints)
         for endpoint in endpoints:
             shown.show(str(endpoint["name"]), *progress_of(endpoint))
-        if all(outcome_of(endpoint) != "working" for endpoint in endpoints):
+        settled = all(outcome_of(endpoint) != "working" for endpoint in endpoints)
+        if settled or time.monotonic() > deadline_s:
             return endpoints
         await asyncio.sleep(POLL_S)
 

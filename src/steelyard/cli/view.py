@@ -39,9 +39,11 @@ def outcome_of(endpoint: Json) -> Outcome:
     ready, update = state_of(endpoint)
     if endpoint.get("stopped"):
         return "stopped"
-    if update in {"UPDATE_FAILED", "UPDATE_CANCELED"}:
+    if update == "IN_PROGRESS":
+        return "working"
+    if update != "NOT_UPDATING" or any(row.state == "FAILED" for row in entities_of(endpoint)):
         return "failed"
-    return "ready" if (ready, update) == ("READY", "NOT_UPDATING") else "working"
+    return "ready" if ready == "READY" else "working"
 
 
 def entities_of(endpoint: Json, which: Literal["config", "pending_config"] = "config") -> list[EntityRow]:
@@ -111,6 +113,6 @@ def _entity(entity: Json, traffic: dict[str, str]) -> EntityRow:
         runtime=str(entity.get("runtime") or "–"),
         replicas="–" if ready is None else f"{ready}/{wanted}" if wanted is not None else str(ready),
         traffic=traffic.get(name, "–"),
-        state=str(state.get("deployment") or "–"),
+        state=str(state.get("deployment") or "–").removeprefix("DEPLOYMENT_"),
         message=str(state.get("deployment_state_message") or ""),
     )
