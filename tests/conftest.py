@@ -10,7 +10,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that need a running platform are slow, and the slow ones run last, so that a small fault shows at once."""
     for item in items:
-        if "platform" in getattr(item, "fixturenames", ()):
+        if {"platform", "own_platform"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
 
