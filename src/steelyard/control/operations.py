@@ -145,10 +145,11 @@ class Operations:
         self._reconciler.wake()
         return plain, token
 
-    async def first_token(self, *, lost: bool) -> str | None:
-        """A token for the administrator when there is none yet, or when the one that was told is `lost`."""
+    async def first_token(self, known_sha256: str) -> str | None:
+        """A new token for the administrator, unless the one with this hash opens the platform already."""
         async with self._first_token:
-            if not lost and await self._store.tokens():
+            now_ms = _now_ms()
+            if any(token.sha256 == known_sha256 and token.valid_at(now_ms) for token in await self._store.tokens()):
                 return None
             plain, _ = await self.create_token(principal=ADMIN, comment="created at start")
             return plain

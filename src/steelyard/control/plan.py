@@ -128,7 +128,8 @@ class _Round:
             self.current.remove(item)
             expected = item.before in (Phase.DRAINING, Phase.STOPPING) or item.key not in self.entities
             message = item.failure or item.death
-            self.actions.append(Forget(item.id, "ended as told" if expected else message, expected))
+            how = "ended as told" if expected else f"could not start: {item.failure}" if item.failure else item.death
+            self.actions.append(Forget(item.id, how, expected))
             if expected or item.key in counted:
                 continue
             counted.add(item.key)
@@ -191,7 +192,7 @@ class _Round:
             in_active = self.active is not None and any(item.key == key for item in self.active.entities)
             config = self.active if in_active else self.pending
             assert config is not None
-            reason = f"replaces one that {record.message}" if record.deaths else f"configuration {config.version}"
+            reason = f"configuration {config.version}" + (f", after {record.deaths} deaths" if record.deaths else "")
             self.actions += [Start(entity, config.version, reason)] * missing
 
     def _carry_on_stopping(self) -> None:

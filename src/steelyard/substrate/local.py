@@ -150,6 +150,10 @@ class LocalSubstrate:
             found += sorted(mine, key=_modified_s, reverse=True)
         return found
 
+    def record_files(self) -> list[Path]:
+        """Where the processes of all replicas that are not put away are recorded."""
+        return [folder / PROCESS_FILE for folder, _ in self._folders(self._dir)]
+
     def _look(self, folder: Path, spec: ReplicaSpec) -> FoundReplica:
         record = _read(folder / PROCESS_FILE, ProcessRecord)
         if record is None:

@@ -20,9 +20,9 @@ async def snapshot(parts: Given, after: int = -1, router: int = -1, wait_s: floa
 
 
 @internal.post("/internal/first-token")
-async def first_token(parts: Given, lost: bool = False) -> dict[str, str | None]:
-    """The administrator's token, told once: when there is none yet, or when the caller has lost it."""
-    return {"token": await parts.operations.first_token(lost=lost)}
+async def first_token(parts: Given, known: str = "") -> dict[str, str | None]:
+    """The administrator's token, told once; null when `known`, the SHA-256 of the caller's own, is valid here."""
+    return {"token": await parts.operations.first_token(known)}
 
 
 @internal.get("/livez")
