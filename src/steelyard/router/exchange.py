@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CLIENT_GONE = 499
 _DRAINING = (b"x-steelyard-draining", b"1")
-_OWN_HEADERS = frozenset((b"x-request-id", b"served-model-name", b"x-steelyard-draining"))
+_LOOKED_AT = frozenset((b"content-type", b"x-request-id", b"served-model-name", b"x-steelyard-draining"))
 _HEAD = (
     b"POST %b HTTP/1.1\r\nhost: replica\r\n%bx-request-id: %b\r\nx-steelyard-priority: interactive\r\n"
     b"x-steelyard-deadline-ms: %d\r\ncontent-length: %d\r\n\r\n"
@@ -39,6 +39,9 @@ class State(Enum):
     SENT = "sent"  # at a replica, which has not answered
     STREAMING = "streaming"  # the head of the answer has gone to the client
     DONE = "done"
+
+
+_WAITING, _SENT, _STREAMING, _DONE = State  # reading a member from its class costs too much
 
 
 class Exchange(ResponseSink):
@@ -92,7 +95,7 @@ class Exchange(ResponseSink):
         self.pinned = pinned
         self._target = target
         self._head_lines = head_lines
-        self._state = State.WAITING
+        self._state = _WAITING
         self._queued_s = 0.0  # since when it waits; 0: it does not
         self._entry: Entry | None = None
         self._replica: Replica | None = None
@@ -105,7 +108,7 @@ class Exchange(ResponseSink):
     # --- called by the dispatcher
 
     def wait(self) -> None:
-        self._state = State.WAITING
+        self._state = _WAITING
         self._queued_s = time.monotonic()
 
     def go(self, decision: Decision[Replica]) -> None:
@@ -115,7 +118,7 @@ class Exchange(ResponseSink):
             now_s = time.monotonic()
             self.endpoint.measures.queue.observe(now_s - self._queued_s)
             self._queued_s = 0.0
-        self._state = State.SENT
+        self._state = _SENT
         self._entry = decision.entry
         self._replica = replica = decision.replica
         body = self.request.body
@@ -136,8 +139,8 @@ class Exchange(ResponseSink):
         self._end(CLIENT_GONE)
 
     def on_deadline(self) -> None:
-        started = self._state is State.STREAMING
-        waited = self._state is State.WAITING
+        started = self._state is _STREAMING
+        waited = self._state is _WAITING
         self._leave()
         where = "waiting for a free replica" if waited else "waiting for the model"
         error = DeadlineExceeded(f"The deadline passed while the request was {where}.")
@@ -148,7 +151,7 @@ class Exchange(ResponseSink):
 
     def _leave(self) -> None:
         """Get out of the line, or off the replica, which learns of it by the closed connection."""
-        if self._state is State.WAITING:
+        if self._state is _WAITING:
             self.entity.line.leave(self)
         elif self._upstream is not None:
             self._upstream.cancel()
@@ -176,7 +179,7 @@ class Exchange(ResponseSink):
             self._begin_stream(status, passed, content_length)
 
     def _begin_stream(self, status: int, headers: Headers, content_length: int | None) -> None:
-        self._state = State.STREAMING
+        self._state = _STREAMING
         reply = self.reply
         upstream = self._upstream
         if upstream is not None:
@@ -209,7 +212,7 @@ class Exchange(ResponseSink):
 
     def on_failure(self, failure: UpstreamFailure) -> None:
         self._upstream = None
-        if self._state is State.STREAMING:
+        if self._state is _STREAMING:
             self._release()
             self._break_off(BadUpstream("The replica failed while it was answering; the answer is incomplete."))
             return
@@ -253,12 +256,12 @@ class Exchange(ResponseSink):
         replica.mark.answered()
         passed = []
         for pair in headers:
-            name = pair[0]
-            if name in _OWN_HEADERS:
-                continue
-            if name == b"content-type" and pair[1].startswith(CONTENT_TYPE):
-                self._watch = StreamWatch()
-            passed.append(pair)
+            if pair[0] not in _LOOKED_AT:
+                passed.append(pair)
+            elif pair[0] == b"content-type":
+                passed.append(pair)
+                if pair[1].startswith(CONTENT_TYPE):
+                    self._watch = StreamWatch()
         passed.append((b"x-request-id", self.request_id))
         passed.append((b"served-model-name", self.entity.wire_name))
         return passed
@@ -286,7 +289,7 @@ class Exchange(ResponseSink):
 
     def _end(self, status: int) -> None:
         """The one way out: count it, forget it, and wake the next in line."""
-        self._state = State.DONE
+        self._state = _DONE
         router = self._router
         router.live.discard(self)
         measures = self.endpoint.measures

@@ -18,7 +18,8 @@ from steelyard.wire.request import Headers
 _MAX_HEAD_BYTES = 256 * 1024
 _STALE_S = 0.05  # a reused connection that dies so soon after a request was written had died before
 _JOIN_BYTES = 64 * 1024  # smaller bodies are copied behind their head: one write instead of two
-_HOP_BY_HOP = frozenset((
+_NOT_PASSED = frozenset((
+    b"content-length", b"transfer-encoding",
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-connection", b"te", b"trailer", b"upgrade",
 ))  # fmt: skip
 
@@ -254,13 +255,13 @@ class UpstreamConnection(asyncio.Protocol):
         if self._head_done:
             return  # a trailer
         name = name.lower()
-        if name == b"content-length":
+        if name not in _NOT_PASSED:
+            self._headers.append((name, value.strip()))
+        elif name == b"content-length":
             self._content_length = int(value)
             self._until_close = False
         elif name == b"transfer-encoding":
             self._until_close = False
-        elif name not in _HOP_BY_HOP:
-            self._headers.append((name, value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         if self._complete:

@@ -28,7 +28,7 @@ from steelyard.errors import (
     UriTooLong,
 )
 from steelyard.observe.logs import get_logger
-from steelyard.wire.reply import Reply, status_line
+from steelyard.wire.reply import Reply, head_lines
 from steelyard.wire.request import Headers, Request, split_target
 
 if TYPE_CHECKING:
@@ -43,13 +43,16 @@ log = get_logger()
 
 
 class Phase(IntEnum):
-    """What the parser is waiting for."""
+    """What the parser is waiting for. Members are bound to names below: reading one from its class costs too much."""
 
     IDLE = 0  # the first byte of a request
     HEAD = 1
     BODY = 2
     LINGER = 3  # the last reply is out; input is thrown away until the client closes
     CLOSED = 4
+
+
+_IDLE, _HEAD, _BODY, _LINGER, _CLOSED = Phase
 
 
 class Connection(asyncio.Protocol):
@@ -62,6 +65,7 @@ class Connection(asyncio.Protocol):
         "_content_length",
         "_current",
         "_dispatching",
+        "_ended",
         "_expects",
         "_head_bytes",
         "_headers",
@@ -90,7 +94,8 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._parser = httptools.HttpRequestParser(self)
-        self._phase = Phase.IDLE
+        self._phase = _IDLE
+        self._ended = False  # in phase LINGER or CLOSED
         self._since_s = server.now_s  # of the phase, or of the last piece of a body
         self._body_since_s = 0.0
         self._current: Reply | None = None
@@ -150,7 +155,7 @@ class Connection(asyncio.Protocol):
             self._next()
 
     def data_received(self, data: bytes) -> None:
-        if self._phase >= Phase.LINGER or self._last:
+        if self._ended or self._last:
             return
         if self._unfed:
             self._unfed += data
@@ -164,7 +169,7 @@ class Connection(asyncio.Protocol):
     def _feed_slices(self, data: bytes) -> None:
         size = self._server.slice_bytes
         for start in range(0, len(data), size):
-            if self._phase >= Phase.LINGER or self._last:
+            if self._ended or self._last:
                 return
             if self._is_full():
                 self._unfed = data[start:]
@@ -192,11 +197,11 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._refuse(BadRequest(f"The request is not well-formed HTTP/1.1: {error}."))
         else:
-            if self._phase == Phase.HEAD:
+            if self._phase is _HEAD:
                 self._head_bytes += len(data)
                 if self._head_bytes > self._server.limits.max_head_bytes:
                     self._refuse(HeadersTooLarge("The request's headers are too large."))
-            elif self._phase == Phase.BODY:
+            elif self._phase is _BODY:
                 self._count_body_traffic(len(data))
         if self._queue and self._current is None:
             self._next()
@@ -226,7 +231,7 @@ class Connection(asyncio.Protocol):
             self._queue.append(error)
 
     def on_message_begin(self) -> None:
-        self._phase = Phase.HEAD
+        self._phase = _HEAD
         self._since_s = self._server.now_s
 
     def on_url(self, url: bytes) -> None:
@@ -235,25 +240,30 @@ class Connection(asyncio.Protocol):
             raise UriTooLong(f"The request target is longer than {self._server.limits.max_uri_bytes} bytes.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._phase == Phase.BODY:  # a trailer: framing only, never merged into the headers
+        if self._phase is _BODY:  # a trailer: framing only, never merged into the headers
             self._head_bytes += len(name) + len(value) + 4
             if self._head_bytes > self._server.limits.max_head_bytes:
                 raise HeadersTooLarge("The request's trailers are too large.")
             return
         name = name.lower()
-        value = value.rstrip(b" \t")
+        value = value.strip()
         self._headers.append((name, value))
         if name in _FRAMING:
-            if name == b"host":
-                self._hosts += 1
-                if not _is_host(value):
-                    raise BadRequest("The Host header is not valid.")
-            elif name == b"content-length":
-                self._content_length = int(value) if value.isdigit() else -2
-            elif name == b"expect":
-                self._expects = value.lower()
-            elif value.lower() != b"chunked":
-                raise BadRequest("Transfer-Encoding must be exactly 'chunked'.")
+            self._note_framing(name, value)
+
+    def _note_framing(self, name: bytes, value: bytes) -> None:
+        if name == b"host":
+            self._hosts += 1
+            if value.translate(None, _HOST_BYTES):
+                raise BadRequest("The Host header is not valid.")
+        elif name == b"content-length":
+            if not value.isdigit():
+                raise BadRequest("Content-Length must be a number.")
+            self._content_length = int(value)
+        elif name == b"expect":
+            self._expects = value.lower()
+        elif value.lower() != b"chunked":
+            raise BadRequest("Transfer-Encoding must be exactly 'chunked'.")
 
     def on_headers_complete(self) -> None:
         parser = self._parser
@@ -274,12 +284,10 @@ class Connection(asyncio.Protocol):
             raise BadRequest(f"HTTP/{version} is not supported; use HTTP/1.1.")
         if self._hosts != 1 and (self._hosts or not self._http10):
             raise BadRequest("An HTTP/1.1 request needs exactly one Host header.")
-        if self._content_length == -2:
-            raise BadRequest("Content-Length must be a number.")
         if self._content_length > limits.max_body_bytes:
             raise PayloadTooLarge(f"The body is larger than {limits.max_body_bytes} bytes.")
         self._target = split_target(self._url)
-        self._phase = Phase.BODY
+        self._phase = _BODY
         self._body_since_s = self._since_s
         if self._expects and not self._http10:
             if self._expects != b"100-continue":
@@ -310,7 +318,7 @@ class Connection(asyncio.Protocol):
         self._held_bytes += self._body_bytes
         if not keep_alive:
             self._last = True
-        self._phase = Phase.IDLE
+        self._phase = _IDLE
         self._url = self._expects = b""
         self._headers = []
         self._body = []
@@ -344,7 +352,7 @@ class Connection(asyncio.Protocol):
                         entry.send_error(InternalError("The request could not be handled."))
         finally:
             self._dispatching = False
-        if self._read_paused and self._phase < Phase.LINGER and not self._is_full():
+        if self._read_paused and not self._ended and not self._is_full():
             unfed, self._unfed = self._unfed, b""
             self._resume_reading()
             self._feed_slices(unfed)
@@ -357,7 +365,8 @@ class Connection(asyncio.Protocol):
             self._current = None
         self._since_s = self._server.now_s
         if not keep_alive:
-            self._phase = Phase.LINGER
+            self._phase = _LINGER
+            self._ended = True
             self._queue.clear()
             self.transport.close()
         elif self._queue or self._unfed:
@@ -370,7 +379,8 @@ class Connection(asyncio.Protocol):
         if self._current is not None:
             self._current.on_disconnect = None
             self._current = None
-        self._phase = Phase.CLOSED
+        self._phase = _CLOSED
+        self._ended = True
         self._since_s = self._server.now_s
         self._queue.clear()
         if flush:
@@ -383,19 +393,20 @@ class Connection(asyncio.Protocol):
 
     def _answer_fault(self, error: SteelyardError) -> None:
         body = error.body()
-        head = [status_line(error.status), *(b"%b: %b\r\n" % pair for pair in error.headers())]
-        head.append(b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body))
-        self.transport.write(b"".join((*head, body)))
+        tail = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+        self.transport.write(head_lines(error.status, error.headers()) + tail + body)
         self._queue.clear()
         self._unfed = b""
-        self._phase = Phase.LINGER
+        self._phase = _LINGER
+        self._ended = True
         self._since_s = self._server.now_s
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._resume_reading()
 
     def _gone(self) -> None:
-        self._phase = Phase.CLOSED
+        self._phase = _CLOSED
+        self._ended = True
         self._queue.clear()
         self._unfed = b""
         self._wake_drained()
@@ -417,14 +428,14 @@ class Connection(asyncio.Protocol):
 
     def close_if_idle(self) -> None:
         """Drain: a connection without a request in progress or half-read ends now."""
-        if self.is_idle and self._phase == Phase.IDLE:
+        if self.is_idle and self._phase is _IDLE:
             self.transport.close()
 
     def sweep(self, now_s: float) -> None:
         """Once a second: end what has waited too long. Does nothing while a request is being served."""
         limits = self._server.limits
         waited_s = now_s - self._since_s
-        if self._phase >= Phase.LINGER:
+        if self._ended:
             if waited_s > _LINGER_S and not (self.transport.get_write_buffer_size() and waited_s < limits.keep_alive_s):
                 self.transport.abort()
         elif self.write_paused:
@@ -433,10 +444,10 @@ class Connection(asyncio.Protocol):
                 self.transport.abort()
         elif self._current is not None or not self._server.idle_timeouts:
             return
-        elif self._phase == Phase.IDLE:
+        elif self._phase is _IDLE:
             if waited_s > limits.keep_alive_s:
                 self.transport.close()
-        elif self._phase == Phase.HEAD:
+        elif self._phase is _HEAD:
             if waited_s > limits.head_timeout_s:
                 self._time_out("The request's headers did not arrive in time.")
         elif waited_s > limits.body_idle_timeout_s or now_s - self._body_since_s > limits.body_timeout_s:
@@ -454,9 +465,5 @@ def parser_method(method: bytes) -> str:
     return _METHODS.get(method) or method.decode("ascii")
 
 
-def _is_host(value: bytes) -> bool:
-    """Host names, IPv4, bracketed IPv6, with an optional port; nothing that could be read as a path or userinfo."""
-    return not value or value.translate(None, _HOST_BYTES) == b""
-
-
+# Host names, IPv4, bracketed IPv6 and a port: nothing that could be read as a path or as userinfo
 _HOST_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~[]:%!$&'()*+,;="

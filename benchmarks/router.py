@@ -1,0 +1,410 @@
+"""What a small POST costs through the router, beside nginx in front of the same upstream in the same run.
+
+Prints CPU microseconds per request (closed loop, saturated) and the latency that each proxy adds at 70 % of the
+router's saturation (open loop, fixed arrivals). The router is the real process with a snapshot on disk, with
+authentication, ledger, routing and metrics as always. Proxies run on core 0; load and upstream on the last core.
+Rounds alternate between the proxies; of each the least disturbed round counts, since a neighbour can only add.
+
+    python benchmarks/router.py [--rounds 5] [--seconds 2] [--json]
+
+nginx and wrk are taken from the system; without nginx there is no ratio, without wrk a small generator stands in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from steelyard.contracts.snapshot import EndpointView, ReplicaView, ServedEntityView, Snapshot, TokenView
+from steelyard.settings import Settings
+
+TOKEN = "benchmark-token"
+BODY = b'{"dataframe_split":{"columns":["a","b","c","d"],"data":[[5.1,3.5,1.4,0.2]]}}'
+PATH = "/serving-endpoints/iris/invocations"
+ANSWER = b'{"predictions":[0]}'
+CONNECTIONS = 64
+PROXY_CORE = 0
+LOAD_CORE = (os.cpu_count() or 1) - 1
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+# --- the upstream: as little as can answer
+
+
+class _Answering(asyncio.Protocol):
+    """Answers each read with the same reply: our load sends one small request per read."""
+
+    reply = (
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nendpoint-load-metrics: {}\r\ncontent-length: "
+        + str(len(ANSWER)).encode()
+        + b"\r\n\r\n"
+        + ANSWER
+    )
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(self.reply)
+
+
+async def _serve_upstream(path: str) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_unix_server(_Answering, path, backlog=1024)
+    await server.serve_forever()
+
+
+# --- the load: fixed arrivals over a pool of connections
+
+
+class _Client(asyncio.Protocol):
+    def __init__(self, load: _OpenLoop) -> None:
+        self.load = load
+        self.due_s = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.load.free.append(self)
+
+    def data_received(self, data: bytes) -> None:
+        if not data.startswith(b"HTTP/1.1 200"):
+            self.load.errors += 1
+        self.load.latencies_s.append(time.perf_counter() - self.due_s)
+        self.load.answered(self)
+
+
+class _OpenLoop:
+    """Sends at fixed times whatever the answers do; latency counts from when a request was due."""
+
+    def __init__(self, request: bytes) -> None:
+        self.request = request
+        self.free: list[_Client] = []
+        self.late: list[float] = []  # due, but no connection was free
+        self.latencies_s: list[float] = []
+        self.errors = 0
+
+    def send(self, due_s: float) -> None:
+        if not self.free:
+            self.late.append(due_s)
+            return
+        client = self.free.pop()
+        client.due_s = due_s
+        client.transport.write(self.request)
+
+    def answered(self, client: _Client) -> None:
+        self.free.append(client)
+        if self.late:
+            self.send(self.late.pop(0))
+
+
+async def _open_loop(address: str, rate: float, seconds: float, connections: int) -> dict[str, float]:
+    loop = asyncio.get_running_loop()
+    load = _OpenLoop(_request_bytes())
+    for _ in range(connections):
+        if address.startswith("/"):
+            await loop.create_unix_connection(lambda: _Client(load), address)
+        else:
+            host, port = address.split(":")
+            await loop.create_connection(lambda: _Client(load), host, int(port))
+    warm = int(rate * 0.3)
+    total = warm + int(rate * seconds)
+    begin_s = time.perf_counter() + 0.05
+    sent = 0
+    while sent < total:
+        due_count = min(total, int((time.perf_counter() - begin_s) * rate) + 1)
+        while sent < due_count:
+            load.send(begin_s + sent / rate)
+            sent += 1
+        await asyncio.sleep(0.001)
+    for _ in range(500):
+        if len(load.latencies_s) >= total:
+            break
+        await asyncio.sleep(0.01)
+    measured = sorted(load.latencies_s[warm:])
+    if load.errors or len(load.latencies_s) < total:
+        raise SystemExit(f"{load.errors} errors, {total - len(load.latencies_s)} without an answer at {address}")
+    return {"p50_ms": _quantile(measured, 0.5) * 1000, "p99_ms": _quantile(measured, 0.99) * 1000}
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def _request_bytes() -> bytes:
+    head = f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\naccept: */*\r\n"
+    head += f"user-agent: benchmark\r\ncontent-type: application/json\r\ncontent-length: {len(BODY)}\r\n\r\n"
+    return head.encode() + BODY
+
+
+# --- processes
+
+
+@dataclass(frozen=True)
+class Proxy:
+    name: str
+    port: int
+    pids: tuple[int, ...]
+
+    def cpu_s(self) -> float:
+        ticks = 0
+        for pid in self.pids:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / TICKS_PER_S
+
+
+@contextmanager
+def _process(command: list[str], core: int, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    pinned = ["taskset", "-c", str(core), *command] if shutil.which("taskset") else command
+    process = subprocess.Popen(pinned, env={**os.environ, **(env or {})}, stdout=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def _await_answer(port: int) -> None:
+    deadline_s = time.monotonic() + 15
+    while time.monotonic() < deadline_s:
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=1) as sock:
+                sock.sendall(_request_bytes())
+                if sock.recv(64).startswith(b"HTTP/1.1 200"):
+                    return
+        except OSError:
+            pass
+        time.sleep(0.05)
+    raise SystemExit(f"No answer on port {port}.")
+
+
+@contextmanager
+def _router(home: Path, upstream: str) -> Iterator[Proxy]:
+    settings = Settings(home=home, port=_free_port(), log_level="warning")
+    replica = ReplicaView(id="iris-1", address=f"unix:{upstream}", max_concurrency=CONNECTIONS)
+    entity = ServedEntityView(name="iris-1", traffic_percentage=100, replicas=[replica])
+    snapshot = Snapshot(
+        version=1,
+        tokens=[TokenView(sha256=hashlib.sha256(TOKEN.encode()).hexdigest(), principal="benchmark")],
+        endpoints=[EndpointView(name="iris", creation_timestamp=0, creator="benchmark", served_entities=[entity])],
+    )
+    (home / "router-snapshot.json").write_bytes(msgspec.json.encode(snapshot))
+    settings.sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "steelyard.router", "--index", "0"]
+    with _process(command, PROXY_CORE, {**settings.to_env(), "STEELYARD_DRAIN_TIMEOUT_S": "1"}) as process:
+        _await_answer(settings.port)
+        yield Proxy("steelyard router", settings.port, (process.pid,))
+
+
+@contextmanager
+def _nginx(home: Path, upstream: str) -> Iterator[Proxy]:
+    port = _free_port()
+    conf = home / "nginx.conf"
+    user = "user root; " if os.getuid() == 0 else ""  # the workers must reach the upstream's private folder
+    conf.write_text(f"""
+{user}worker_processes 1; daemon off; pid {home}/nginx.pid; error_log {home}/nginx.log warn;
+events {{ worker_connections 2048; }}
+http {{
+  access_log off; keepalive_requests 1000000000;
+  client_body_temp_path {home}/body; proxy_temp_path {home}/proxy; fastcgi_temp_path {home}/fastcgi;
+  uwsgi_temp_path {home}/uwsgi; scgi_temp_path {home}/scgi;
+  upstream replica {{ server unix:{upstream}; keepalive 256; keepalive_requests 1000000000; }}
+  server {{
+    listen 127.0.0.1:{port} backlog=1024;
+    location / {{ proxy_pass http://replica; proxy_http_version 1.1; proxy_set_header Connection ""; }}
+  }}
+}}
+""")
+    nginx = shutil.which("nginx") or "/usr/sbin/nginx"
+    with _process([nginx, "-p", str(home), "-c", str(conf)], PROXY_CORE) as master:
+        _await_answer(port)
+        children = Path(f"/proc/{master.pid}/task/{master.pid}/children").read_text().split()
+        yield Proxy("nginx", port, tuple(int(pid) for pid in children))
+
+
+# --- measuring
+
+
+def _saturate(proxy: Proxy, seconds: float, home: Path) -> tuple[float, float]:
+    """Requests/s and CPU microseconds per request of the proxy, in a closed loop."""
+    before_s = proxy.cpu_s()
+    wrk = shutil.which("wrk")
+    if wrk is None:
+        answered, elapsed_s = _closed_loop_without_wrk(proxy, seconds)
+    else:
+        script = home / "post.lua"
+        script.write_text(
+            f"wrk.method='POST'\nwrk.body='{BODY.decode()}'\nwrk.headers['authorization']='Bearer {TOKEN}'\n"
+            "wrk.headers['content-type']='application/json'\nwrk.headers['accept']='*/*'\n"
+            "wrk.headers['user-agent']='benchmark'\n"
+            "done=function(s,l,r) io.write(string.format('RESULT %d %d %d\\n', s.requests, s.duration,"
+            " s.errors.status+s.errors.connect+s.errors.read+s.errors.write+s.errors.timeout)) end\n"
+        )
+        command = [
+            wrk,
+            "-t1",
+            f"-c{CONNECTIONS}",
+            f"-d{seconds:g}s",
+            "-s",
+            str(script),
+            f"http://127.0.0.1:{proxy.port}{PATH}",
+        ]
+        if shutil.which("taskset"):
+            command = ["taskset", "-c", str(LOAD_CORE), *command]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        line = next(line for line in output.splitlines() if line.startswith("RESULT"))
+        answered, micros, errors = (int(word) for word in line.split()[1:])
+        if errors:
+            raise SystemExit(f"{errors} errors through {proxy.name}")
+        elapsed_s = micros / 1e6
+    cpu_s = proxy.cpu_s() - before_s
+    return answered / elapsed_s, cpu_s / answered * 1e6
+
+
+def _closed_loop_without_wrk(proxy: Proxy, seconds: float) -> tuple[int, float]:
+    """A few blocking connections in processes of their own would cost more than wrk; one loop has to do."""
+    command = [sys.executable, __file__, "--closed", f"127.0.0.1:{proxy.port}", "--seconds", str(seconds)]
+    if shutil.which("taskset"):
+        command = ["taskset", "-c", str(LOAD_CORE), *command]
+    result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return int(result["answered"]), float(result["elapsed_s"])
+
+
+async def _closed_loop(address: str, seconds: float) -> dict[str, float]:
+    host, port = address.split(":")
+    answered = 0
+    end_s = time.perf_counter() + seconds
+    request = _request_bytes()
+
+    async def one() -> None:
+        nonlocal answered
+        reader, writer = await asyncio.open_connection(host, int(port))
+        while time.perf_counter() < end_s:
+            writer.write(request)
+            await reader.readuntil(ANSWER)
+            answered += 1
+        writer.close()
+
+    begin_s = time.perf_counter()
+    await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
+    return {"answered": answered, "elapsed_s": time.perf_counter() - begin_s}
+
+
+def _latency(address: str, rate: float, seconds: float) -> dict[str, float]:
+    command = [sys.executable, __file__, "--open", address, "--rate", str(rate), "--seconds", str(seconds)]
+    if shutil.which("taskset"):
+        command = ["taskset", "-c", str(LOAD_CORE), *command]
+    result: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return result
+
+
+def _measure(rounds: int, seconds: float) -> dict[str, float]:
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
+        upstream = str(home / "up.sock")
+        stack.enter_context(_process([sys.executable, __file__, "--upstream", upstream], LOAD_CORE))
+        _await_file(upstream)
+        proxies = [stack.enter_context(_router(home, upstream))]
+        if shutil.which("nginx") or Path("/usr/sbin/nginx").exists():
+            proxies.append(stack.enter_context(_nginx(home, upstream)))
+        else:
+            print("nginx is not installed (Debian: apt install nginx-light): no ratio.", file=sys.stderr)
+        rates: dict[str, list[float]] = {proxy.name: [] for proxy in proxies}
+        costs: dict[str, list[float]] = {proxy.name: [] for proxy in proxies}
+        for _ in range(rounds):
+            for proxy in proxies:
+                rate, cost = _saturate(proxy, seconds, home)
+                rates[proxy.name].append(rate)
+                costs[proxy.name].append(cost)
+        rate = 0.7 * max(rates["steelyard router"])
+        direct: list[dict[str, float]] = []
+        through: dict[str, list[dict[str, float]]] = {proxy.name: [] for proxy in proxies}
+        for _ in range(rounds):
+            direct.append(_latency(upstream, rate, seconds))
+            for proxy in proxies:
+                through[proxy.name].append(_latency(f"127.0.0.1:{proxy.port}", rate, seconds))
+        result: dict[str, float] = {"open_loop_rps": rate}
+        for proxy in proxies:
+            key = "router" if proxy.name != "nginx" else "nginx"
+            result[f"{key}_rps"] = max(rates[proxy.name])
+            result[f"{key}_cpu_us"] = min(costs[proxy.name])
+            for name in ("p50_ms", "p99_ms"):
+                base = min(sample[name] for sample in direct)
+                result[f"{key}_added_{name}"] = min(sample[name] for sample in through[proxy.name]) - base
+        if "nginx_cpu_us" in result:
+            result["ratio_cpu_vs_nginx"] = result["router_cpu_us"] / result["nginx_cpu_us"]
+        return result
+
+
+def _await_file(path: str) -> None:
+    deadline_s = time.monotonic() + 10
+    while not Path(path).exists():
+        if time.monotonic() > deadline_s:
+            raise SystemExit(f"{path} did not appear.")
+        time.sleep(0.02)
+
+
+def _print_table(result: dict[str, float]) -> None:
+    print(f"{'':18}{'CPU µs/request':>16}{'requests/s':>12}{'added p50 ms':>14}{'added p99 ms':>14}")
+    for key, name in (("router", "steelyard router"), ("nginx", "nginx")):
+        if f"{key}_cpu_us" in result:
+            print(
+                f"{name:18}{result[f'{key}_cpu_us']:16.1f}{result[f'{key}_rps']:12.0f}"
+                f"{result[f'{key}_added_p50_ms']:14.2f}{result[f'{key}_added_p99_ms']:14.2f}"
+            )
+    if "ratio_cpu_vs_nginx" in result:
+        print(f"CPU per request, router ÷ nginx: {result['ratio_cpu_vs_nginx']:.2f} (target ≤ 3)")
+    print(f"Latency at {result['open_loop_rps']:.0f} requests/s, 70 % of the router's saturation (target p99 < 10 ms).")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of each measurement")
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    for hidden in ("--upstream", "--open", "--closed"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    parser.add_argument("--rate", type=float, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.upstream:
+        uvloop.run(_serve_upstream(arguments.upstream))
+    elif arguments.open:
+        print(json.dumps(uvloop.run(_open_loop(arguments.open, arguments.rate, arguments.seconds, 4 * CONNECTIONS))))
+    elif arguments.closed:
+        print(json.dumps(uvloop.run(_closed_loop(arguments.closed, arguments.seconds))))
+    else:
+        result = _measure(arguments.rounds, arguments.seconds)
+        _print_table(result)
+        if arguments.json:
+            print(json.dumps({key: round(value, 3) for key, value in result.items()}))
+
+
+if __name__ == "__main__":
+    main()
