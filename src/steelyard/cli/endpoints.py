@@ -10,7 +10,7 @@ import typer
 
 from steelyard.cli.connection import Token, Url, connect
 from steelyard.cli.failures import usage_error
-from steelyard.cli.view import endpoints_table
+from steelyard.cli.view import console, endpoints_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,15 +27,14 @@ def endpoints(
     token: Token = None,
 ) -> None:
     """List the endpoints and how they are."""
-    from rich.console import Console
     from rich.live import Live
 
-    console = Console(soft_wrap=not sys.stdout.isatty())
+    screen = console()
     with connect(url, token) as client:
         if not watch:
-            console.print(_table(client))
+            screen.print(_table(client))
             return
-        with Live(_table(client), console=console, auto_refresh=False) as live:
+        with Live(_table(client), console=screen, auto_refresh=False) as live:
             while True:
                 time.sleep(WATCH_S)
                 live.update(_table(client), refresh=True)

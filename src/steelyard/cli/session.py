@@ -18,10 +18,10 @@ from steelyard.cli.failures import CliError
 from steelyard.cli.progress import Mark, Progress, progress
 from steelyard.cli.snippets import python_here, snippets
 from steelyard.cli.up import connection_for
-from steelyard.cli.view import Json, endpoints_table, outcome_of
+from steelyard.cli.view import Json, console, endpoints_table, outcome_of
 from steelyard.samples.catalog import SAMPLES
 from steelyard.settings import Settings
-from steelyard.supervisor import Supervisor
+from steelyard.supervisor import StartError, Supervisor
 
 POLL_S = 0.3
 READY_TIMEOUT_S = 60.0
@@ -29,11 +29,15 @@ READY_TIMEOUT_S = 60.0
 
 def run_session(current: Settings, *, with_samples: bool) -> None:
     """Returns when the platform has stopped and none of its processes is left."""
-    asyncio.run(_session(current, with_samples=with_samples))
+    try:
+        asyncio.run(_session(current, with_samples=with_samples))
+    except StartError as error:
+        raise CliError(str(error), f"The processes' own logs lie in {current.logs_dir}.") from error
 
 
 async def _session(current: Settings, *, with_samples: bool) -> None:
     async with Supervisor(current) as platform:
+        current = platform.settings
         connection = connection_for(current, platform.first_token)
         introduction = asyncio.create_task(_introduce(current, connection, with_samples=with_samples))
         ended = asyncio.create_task(platform.wait())
@@ -144,17 +148,20 @@ async def _until_settled(client: Client, shown: Progress, timeout_s: float) -> l
 
 
 def _welcome(current: Settings, connection: Connection, endpoints: list[Json]) -> None:
-    from rich.console import Console
-
     print(f"\nSteelyard is ready at {connection.url}")
     if connection.token:
         print(f"token: {connection.token}  (kept in {current.client_file} for this machine's `steelyard` commands)")
     if endpoints:
         print()
-        Console(soft_wrap=not sys.stdout.isatty()).print(endpoints_table(endpoints))
+        console().print(endpoints_table(endpoints))
     else:
         print("\nNo endpoints yet. `steelyard deploy NAME URI` makes one; `steelyard up --samples` brings three.")
     ready = {str(endpoint["name"]) for endpoint in endpoints if outcome_of(endpoint) == "ready"}
     for title, text in snippets(connection, ready, python_here()):
         print(f"\n# {title}\n{text}")
+    for endpoint in endpoints:
+        if outcome_of(endpoint) != "ready":
+            print(
+                f"\n{endpoint['name']}: {progress_of(endpoint)[0]}  (`steelyard events {endpoint['name']}` tells more)"
+            )
     print("\nCtrl-C stops everything.", flush=True)

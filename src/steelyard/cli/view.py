@@ -5,10 +5,12 @@ Used by `endpoints`, `up` and `deploy`. Fields that an older or newer platform d
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 Json = dict[str, Any]
@@ -78,9 +80,9 @@ def endpoints_table(endpoints: list[Json]) -> Table:
     """One row per served entity; the endpoint's own columns only on its first."""
     from rich.table import Table
 
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 3, 0, 0))
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("NAME", "READY", "UPDATE", "ENTITY", "RUNTIME", "REPLICAS", "TRAFFIC"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, no_wrap=column != "NAME", overflow="fold" if column == "NAME" else "ellipsis")
     for endpoint in endpoints:
         ready, update = state_of(endpoint)
         if endpoint.get("stopped"):
@@ -90,6 +92,13 @@ def endpoints_table(endpoints: list[Json]) -> Table:
             table.add_row(*first, row.name, row.runtime, row.replicas, row.traffic)
             first = ["", "", ""]
     return table
+
+
+def console() -> Console:
+    """As wide as the terminal, or as wide as needed where there is none."""
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=1000, soft_wrap=True)
 
 
 _NOTHING = EntityRow("–", "–", "–", "–", "–", "–", "")
