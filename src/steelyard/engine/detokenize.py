@@ -11,7 +11,7 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 from tokenizers import Tokenizer
@@ -174,8 +174,3 @@ def _possible_start(text: str, stops: Sequence[str]) -> int:
 def readable(data: bytes) -> str:
     """Bytes of a single token for display; bytes that aren't whole characters become U+FFFD."""
     return data.decode("utf-8", errors="replace")
-
-
-def total(parts: Sequence[Released[Any]]) -> str:
-    """The text of several releases."""
-    return "".join(part.text for part in parts)

@@ -44,6 +44,18 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     vocab_size: int
 
 
+class EngineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the engine process is started with: its argument, as JSON. What is None is found out by looking."""
+
+    path: str  # of the checkpoint
+    max_model_len: int | None = None  # tokens; None: the model's context, or what the cache can hold
+    kv_bytes: int | None = None  # None: a share of the memory that this process may use
+    block_size: int = 16
+    max_sequences: int = 32
+    token_budget: int = 256  # tokens of one step: bounds how long running sequences wait for a prompt's chunk
+    threads: int | None = None
+
+
 # --- commands: runtime -> engine
 
 

@@ -27,7 +27,8 @@ class TextEncoder:
         self._control = sorted((t.content for t in added.values() if t.special and t.content), key=len, reverse=True)
         self._control_pattern = re.compile("|".join(map(re.escape, self._control))) if self._control else None
         pieces = sorted((t for t in added.values() if t.content), key=lambda token: -len(token.content))
-        alternatives = [rf"{r'\s*' * t.lstrip}(?:{re.escape(t.content)}){r'\s*' * t.rstrip}" for t in pieces]
+        space = (r"", r"\s*")  # some added tokens swallow the space before or after them
+        alternatives = [f"{space[t.lstrip]}(?:{re.escape(t.content)}){space[t.rstrip]}" for t in pieces]
         self._added_pattern = re.compile("|".join(alternatives)) if alternatives else None
 
     def encode_prompt(self, text: str) -> list[int]:
