@@ -7,6 +7,7 @@ exception in a step is a bug and ends the process: the runtime reports it and th
 from __future__ import annotations
 
 import secrets
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -29,6 +30,9 @@ from steelyard.observe.logs import configure_logs, get_logger
 def main(arguments: list[str]) -> int:
     peer = socket.socket(fileno=int(arguments[0]))
     options = msgspec.json.decode(arguments[1], type=EngineOptions)
+    # A signal to the whole process group is the replica's business: it drains, then closes the socket.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     configure_logs("engine")
     torch.set_num_threads(options.threads or usable_cores())
     connection = Connection(peer)

@@ -69,9 +69,10 @@ class LlmRuntime:
 
     name = "llm"
 
-    def __init__(self, path: Path, options: EngineOptions | None = None) -> None:
-        """`options.path` is replaced by `path`; the rest is for tests and small machines."""
-        self._options = msgspec.structs.replace(options or EngineOptions(""), path=str(path))
+    def __init__(self, path: Path, *, max_concurrency: int | None = None, options: EngineOptions | None = None) -> None:
+        """`max_concurrency`: sequences in one step. `options` are for tests and small machines; its path is not used."""
+        chosen = msgspec.structs.replace(options or EngineOptions(""), path=str(path))
+        self._options = msgspec.structs.replace(chosen, max_sequences=max_concurrency or chosen.max_sequences)
         self.task = "llm/v1/completions"
         self.max_concurrency = self._options.max_sequences
         self.context_length = 0
