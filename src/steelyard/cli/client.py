@@ -20,10 +20,15 @@ _ENDPOINTS = "/api/2.0/serving-endpoints"
 _HINTS = {
     401: "Give --token or set STEELYARD_TOKEN; `steelyard up` prints the token that it made at its first start.",
     403: "This token may not do that.",
+    404: "`steelyard endpoints` lists what there is.",
+    409: "Wait until `steelyard endpoints` shows no update in progress.",
     429: "The platform is busy; try again in a moment.",
+    500: "`steelyard logs NAME` shows the model's own output.",
+    502: "`steelyard events NAME` says what happened to the replica.",
     503: "See `steelyard endpoints`, and `steelyard logs NAME` for the model's own output.",
     504: "The model took longer than the deadline allows.",
 }
+_STATE_HINT = "`steelyard endpoints` shows the states; `steelyard start NAME` starts a stopped endpoint."
 
 
 class Client:
@@ -151,12 +156,13 @@ class Client:
     def _refusal(self, reply: httpx.Response) -> CliError:
         """The platform's own words, with a hint by status."""
         try:
-            message = reply.json()["message"]
+            body = reply.json()
+            message, code = body["message"], body["error_code"]
         except (ValueError, KeyError, TypeError):
             return self._stranger(reply)
-        hint = _HINTS.get(reply.status_code, "")
-        if reply.status_code == 404:
-            hint = "`steelyard endpoints` lists what there is."
+        hint = _HINTS.get(reply.status_code, f"{self.connection.url}/docs describes the API.")
+        if code == "INVALID_STATE":
+            hint = _STATE_HINT
         if "retry-after" in reply.headers:
             hint = f"Try again in {reply.headers['retry-after']} s."
         return CliError(str(message), hint)

@@ -73,7 +73,7 @@ def doing_of(endpoint: Json) -> str:
     """What a deployment is doing now, for a progress display."""
     rows = entities_of(endpoint, "pending_config") or entities_of(endpoint)
     messages = [row.message for row in rows if row.message and row.state != "READY"]
-    return messages[0] if messages else "starting"
+    return messages[0].splitlines()[0].rstrip(".:") if messages else "starting"
 
 
 def endpoints_table(endpoints: list[Json]) -> Table:
