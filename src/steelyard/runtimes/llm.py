@@ -70,7 +70,7 @@ class LlmRuntime:
     name = "llm"
 
     def __init__(self, path: Path, *, max_concurrency: int | None = None, options: EngineOptions | None = None) -> None:
-        """`max_concurrency`: sequences in one step. `options` are for tests and small machines; its path is not used."""
+        """`max_concurrency`: sequences in one step. `options`: for tests and small machines; their path is ignored."""
         chosen = msgspec.structs.replace(options or EngineOptions(""), path=str(path))
         self._options = msgspec.structs.replace(chosen, max_sequences=max_concurrency or chosen.max_sequences)
         self.task = "llm/v1/completions"
