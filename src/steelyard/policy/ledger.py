@@ -49,24 +49,19 @@ class Entry:
         step_mu = min(done_mu, self.remaining_mu)
         self.remaining_mu -= step_mu
         self.account.outstanding_mu -= step_mu
-        self._ledger.outstanding_mu -= step_mu
 
     def settle(self) -> bool:
         """Close the entry. True the first time; later calls change nothing."""
         if self.settled:
             return False
         self.settled = True
-        remaining_mu = self.remaining_mu
-        self.remaining_mu = 0
         account = self.account
-        account.outstanding_mu -= remaining_mu
         account.in_flight -= 1
-        ledger = self._ledger
-        ledger.outstanding_mu -= remaining_mu
-        ledger.in_flight -= 1
-        ledger.settled_total_mu += self.charged_mu
+        account.outstanding_mu -= self.remaining_mu
+        self.remaining_mu = 0
+        self._ledger.settled_total_mu += self.charged_mu
         if account.retired and not account.in_flight:
-            ledger.drop(account)
+            self._ledger.drop(account)
         return True
 
     def __enter__(self) -> Self:
@@ -77,14 +72,12 @@ class Entry:
 
 
 class Ledger:
-    """All accounts of one router. `in_flight` and `outstanding_mu` are the sums over them."""
+    """All accounts of one router."""
 
-    __slots__ = ("_accounts", "charged_total_mu", "in_flight", "outstanding_mu", "settled_total_mu")
+    __slots__ = ("_accounts", "charged_total_mu", "settled_total_mu")
 
     def __init__(self) -> None:
         self._accounts: dict[str, Account] = {}
-        self.in_flight = 0
-        self.outstanding_mu = 0
         self.charged_total_mu = 0
         self.settled_total_mu = 0
 
@@ -116,10 +109,18 @@ class Ledger:
             raise ValueError(f"A charge of {amount_mu} MU is negative.")
         account.in_flight += 1
         account.outstanding_mu += amount_mu
-        self.in_flight += 1
-        self.outstanding_mu += amount_mu
         self.charged_total_mu += amount_mu
         return Entry(self, account, amount_mu)
+
+    @property
+    def in_flight(self) -> int:
+        """Attempts in flight on all replicas, those that left included."""
+        return sum(account.in_flight for account in self._accounts.values())
+
+    @property
+    def outstanding_mu(self) -> int:
+        """Work charged and not yet done, on all replicas."""
+        return sum(account.outstanding_mu for account in self._accounts.values())
 
     def by_replica(self) -> dict[str, int]:
         """Attempts in flight per replica, those at zero included."""

@@ -126,21 +126,7 @@ class Router:
             timeout_s = self._timeout_s
             if inbound.timeout_ms is not None:
                 timeout_s = min(timeout_s, inbound.timeout_ms / 1000)
-            target = route.target
-            if request.query:
-                target += b"?" + request.query.encode()
-            exchange = Exchange(
-                self,
-                entity,
-                request,
-                reply,
-                target=target,
-                head_lines=inbound.lines,
-                request_id=inbound.request_id,
-                started_s=now_s,
-                deadline_s=now_s + timeout_s,
-                pinned=route.entity is not None,
-            )
+            exchange = Exchange(self, route, entity, inbound, request, reply, now_s, now_s + timeout_s)
             self.dispatcher.submit(exchange)
         except SteelyardError as error:
             reply.send_error(error, [(b"x-request-id", inbound.request_id)])

@@ -15,7 +15,8 @@ from steelyard.errors import BadUpstream, DeadlineExceeded, SteelyardError
 from steelyard.policy.ledger import Entry
 from steelyard.policy.marks import CONNECT_LEASE_S, DRAINING_LEASE_S, LOST_LEASE_S
 from steelyard.policy.routing import Decision
-from steelyard.router.table import Endpoint, Entity, Replica
+from steelyard.router.inbound import Inbound
+from steelyard.router.table import Endpoint, Entity, Replica, Route
 from steelyard.wire.client import FailureKind, ResponseSink, UpstreamConnection, UpstreamFailure
 from steelyard.wire.request import Headers, Request
 from steelyard.wire.server import Reply
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 CLIENT_GONE = 499
 _DRAINING = (b"x-steelyard-draining", b"1")
-_LOOKED_AT = frozenset((b"content-type", b"x-request-id", b"served-model-name", b"x-steelyard-draining"))
+_OWN = frozenset((b"x-request-id", b"served-model-name", b"x-steelyard-draining"))
 _HEAD = (
     b"POST %b HTTP/1.1\r\nhost: replica\r\n%bx-request-id: %b\r\nx-steelyard-priority: interactive\r\n"
     b"x-steelyard-deadline-ms: %d\r\ncontent-length: %d\r\n\r\n"
@@ -45,65 +46,62 @@ _WAITING, _SENT, _STREAMING, _DONE = State  # reading a member from its class co
 
 
 class Exchange(ResponseSink):
-    """`pinned`: the client named the served entity, so that it may not move to another one."""
+    """In `router.live` from its admission to its end."""
 
     __slots__ = (
         "_entry",
-        "_head_lines",
+        "_inbound",
         "_last_piece_s",
         "_queued_s",
         "_replica",
         "_retried",
+        "_route",
         "_router",
         "_stale_retried",
         "_state",
-        "_target",
         "_upstream",
         "_watch",
         "deadline_s",
         "endpoint",
         "entity",
-        "pinned",
         "reply",
         "request",
-        "request_id",
         "started_s",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - positional on the hot path
         self,
         router: Router,
+        route: Route,
         entity: Entity,
+        inbound: Inbound,
         request: Request,
         reply: Reply,
-        *,
-        target: bytes,
-        head_lines: bytes,
-        request_id: bytes,
         started_s: float,
         deadline_s: float,
-        pinned: bool,
     ) -> None:
         self._router = router
+        self._route = route
+        self._inbound = inbound
         self.endpoint: Endpoint = entity.endpoint
         self.entity = entity
         self.request = request
         self.reply = reply
-        self.request_id = request_id
         self.started_s = started_s
         self.deadline_s = deadline_s
-        self.pinned = pinned
-        self._target = target
-        self._head_lines = head_lines
         self._state = _WAITING
         self._queued_s = 0.0  # since when it waits; 0: it does not
         self._entry: Entry | None = None
         self._replica: Replica | None = None
         self._upstream: UpstreamConnection | None = None
-        self._retried = False
-        self._stale_retried = False
+        self._retried = self._stale_retried = False
         self._watch: StreamWatch | None = None  # of an event stream
         self._last_piece_s = 0.0
+
+    @property
+    def pinned(self) -> bool:
+        """The client named the served entity, so that the request may not move to another one."""
+        return self._route.entity is not None
 
     # --- called by the dispatcher
 
@@ -123,13 +121,17 @@ class Exchange(ResponseSink):
         self._replica = replica = decision.replica
         body = self.request.body
         left_ms = max(1, int((self.deadline_s - now_s) * 1000))
-        head = _HEAD % (self._target, self._head_lines, self.request_id, left_ms, len(body))
+        inbound = self._inbound
+        target = self._route.target
+        if self.request.query:
+            target = b"%b?%b" % (target, self.request.query.encode())
+        head = _HEAD % (target, inbound.lines, inbound.request_id, left_ms, len(body))
         self._upstream = replica.pool.send(self, head, body, fresh=self._stale_retried)
 
     def refuse(self, error: SteelyardError) -> None:
         """End it with an error before any replica answered. It is not in a line any more."""
         self._release()
-        self.reply.send_error(error, [(b"x-request-id", self.request_id)])
+        self.reply.send_error(error, [(b"x-request-id", self._inbound.request_id)])
         self._end(error.status)
 
     # --- called by the client's connection and the sweep
@@ -243,7 +245,7 @@ class Exchange(ResponseSink):
     # --- insides
 
     def _pass_headers(self, status: int, headers: Headers) -> Headers | None:
-        """The replica's headers for the client; None when the replica is draining and the request goes elsewhere."""
+        """The replica's headers turned into the client's; None when it is draining and the request goes elsewhere."""
         replica = self._replica
         assert replica is not None
         if status == 503 and _DRAINING in headers:
@@ -254,21 +256,18 @@ class Exchange(ResponseSink):
             self._elsewhere("draining")
             return None
         replica.mark.answered()
-        passed = []
-        for pair in headers:
-            if pair[0] not in _LOOKED_AT:
-                passed.append(pair)
-            elif pair[0] == b"content-type":
-                passed.append(pair)
-                if pair[1].startswith(CONTENT_TYPE):
-                    self._watch = StreamWatch()
-        passed.append((b"x-request-id", self.request_id))
-        passed.append((b"served-model-name", self.entity.wire_name))
-        return passed
+        by_name = dict(headers)
+        if by_name.get(b"content-type", b"").startswith(CONTENT_TYPE):
+            self._watch = StreamWatch()
+        if not _OWN.isdisjoint(by_name):
+            headers = [pair for pair in headers if pair[0] not in _OWN]
+        headers.append((b"x-request-id", self._inbound.request_id))
+        headers.append((b"served-model-name", self.entity.wire_name))
+        return headers
 
     def _ends_with_done(self) -> bool:
         task = self.entity.task
-        return self._target in _ENDS_WITH_DONE or (task is not None and task.startswith("llm/v1/"))
+        return self._route.target in _ENDS_WITH_DONE or (task is not None and task.startswith("llm/v1/"))
 
     def _break_off(self, error: SteelyardError) -> None:
         """The answer has begun and cannot be completed: say so within an event stream, and never end it cleanly."""

@@ -12,15 +12,13 @@ from itertools import count
 from steelyard.errors import InvalidParameter
 from steelyard.wire.request import Headers
 
-_READ = frozenset((
-    b"authorization", b"connection", b"x-request-id", b"x-request-timeout-ms", b"x-steelyard-deadline-ms",
-))  # fmt: skip
 _STOPS = frozenset((
-    b"content-length", b"cookie", b"expect", b"host", b"keep-alive", b"proxy-authorization",
-    b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
+    b"authorization", b"connection", b"content-length", b"cookie", b"expect", b"host", b"keep-alive",
+    b"proxy-authorization", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
+    b"x-request-id", b"x-request-timeout-ms",
 ))  # fmt: skip
+_RARE = frozenset((b"connection", b"x-request-timeout-ms", b"x-steelyard-deadline-ms"))
 _OURS = b"x-steelyard-"
-_X = ord("x")
 _pair = b": ".join
 _VALID_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _ID_PREFIX = os.urandom(8).hex().encode() + b"-"
@@ -33,34 +31,26 @@ class Inbound:
     __slots__ = ("authorization", "lines", "request_id", "timeout_ms")
 
     def __init__(self, headers: Headers) -> None:
-        self.authorization: bytes | None = None
+        by_name = dict(headers)  # found by C, not by a loop here; a repeated name is rare and looked at below
+        self.authorization = by_name.get(b"authorization")
         self.timeout_ms: int | None = None
-        self.request_id = b""
-        passed: Headers = []
-        for pair in headers:
-            name = pair[0]
-            if name in _READ:
-                if self._read(name, pair[1]):
-                    passed = _without_listed(passed, pair[1])
-            elif name not in _STOPS and not (name[0] == _X and name.startswith(_OURS)):
-                passed.append(pair)
-        if not self.request_id:
-            self.request_id = _ID_PREFIX + b"%x" % _next_number()
+        request_id = by_name.get(b"x-request-id")
+        if request_id is None or _VALID_ID.fullmatch(request_id) is None:
+            request_id = _ID_PREFIX + b"%x" % _next_number()
+        self.request_id = request_id
+        passed = [pair for pair in headers if pair[0] not in _STOPS]
+        if not _RARE.isdisjoint(by_name):
+            for name in (b"x-request-timeout-ms", b"x-steelyard-deadline-ms"):
+                if name in by_name:
+                    self.timeout_ms = _milliseconds(by_name[name])
+            passed = _without_listed(passed, by_name.get(b"connection", b""))
+        if len(by_name) != len(headers) and sum(pair[0] == b"authorization" for pair in headers) > 1:
+            self.authorization = b""  # two of them: neither
         # joined in C: a format per header costs twice as much
         self.lines = b"\r\n".join(map(_pair, passed)) + b"\r\n" if passed else b""
-
-    def _read(self, name: bytes, value: bytes) -> bool:
-        """Take in one header that does not go on. True when it names further ones that must not."""
-        if name == b"authorization":
-            self.authorization = value if self.authorization is None else b""  # two of them: neither
-        elif name == b"x-request-id":
-            if _VALID_ID.fullmatch(value):
-                self.request_id = value
-        elif name == b"connection":
-            return value.lower() not in {b"keep-alive", b"close"}
-        else:
-            self.timeout_ms = _milliseconds(value)
-        return False
+        if _OURS in self.lines:  # looked for once, not per header
+            passed = [pair for pair in passed if not pair[0].startswith(_OURS)]
+            self.lines = b"\r\n".join(map(_pair, passed)) + b"\r\n" if passed else b""
 
 
 def _milliseconds(value: bytes) -> int:
@@ -71,6 +61,6 @@ def _milliseconds(value: bytes) -> int:
 
 
 def _without_listed(passed: Headers, connection: bytes) -> Headers:
-    """A client may name further hop-by-hop headers in `Connection`; those seen so far are taken out."""
+    """A client may name further hop-by-hop headers in `Connection`; they are taken out."""
     listed = {name.strip().lower() for name in connection.split(b",")}
     return [pair for pair in passed if pair[0] not in listed]

@@ -24,6 +24,10 @@ _NOT_PASSED = frozenset((
 ))  # fmt: skip
 
 
+_UNTIL_CLOSE = -1  # lengths of responses that do not declare one
+_CHUNKED = -2
+
+
 class FailureKind(Enum):
     CONNECT = "connect"  # no connection: the request was not sent
     STALE = "stale"  # a kept-alive connection turned out to be closed: the request was almost surely not read
@@ -69,14 +73,13 @@ class UpstreamConnection(asyncio.Protocol):
     """One connection, at most one request at a time. Callers use `cancel`, `pause` and `resume` only."""
 
     __slots__ = (
-        "_closed",
         "_complete",
-        "_content_length",
         "_extra",
         "_head_done",
         "_head_told",
         "_headers",
         "_keep_alive",
+        "_length",
         "_outgoing",
         "_parser",
         "_paused",
@@ -87,8 +90,8 @@ class UpstreamConnection(asyncio.Protocol):
         "_sink",
         "_status",
         "_transport",
-        "_until_close",
         "bytes_seen",
+        "closed",
     )
 
     def __init__(self, pool: Pool, sink: ResponseSink, outgoing: tuple[bytes, bytes]) -> None:
@@ -97,21 +100,22 @@ class UpstreamConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._sink: ResponseSink | None = sink
         self._outgoing: tuple[bytes, bytes] | None = outgoing  # while connecting
-        self._closed = False
+        self.closed = False
         self._paused = False
         self._served = 0
         self._sent_s = 0.0
+        self._status = 0
+        self._keep_alive = True
+        self._extra = False  # more than one response came for a request
         self._reset()
 
     def _reset(self) -> None:
+        """Ready for the next response."""
         self.bytes_seen = 0
-        self._status = 0
         self._headers: Headers = []
         self._pieces: list[bytes] = []
-        self._content_length: int | None = None
-        self._until_close = True
-        self._head_done = self._head_told = self._complete = self._extra = False
-        self._keep_alive = True
+        self._length = _UNTIL_CLOSE
+        self._head_done = self._head_told = self._complete = False
 
     # --- for callers
 
@@ -119,17 +123,17 @@ class UpstreamConnection(asyncio.Protocol):
         """Forget the sink and close the connection. Safe at any time, also twice."""
         self._sink = None
         if self._transport is not None:
-            self._closed = True
+            self.closed = True
             self._transport.abort()
 
     def pause(self) -> None:
         """Stop reading: the client takes its reply too slowly."""
-        if self._transport is not None and not self._closed and self._sink is not None:
+        if self._transport is not None and not self.closed and self._sink is not None:
             self._paused = True
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        if self._paused and self._transport is not None and not self._closed:
+        if self._paused and self._transport is not None and not self.closed:
             self._paused = False
             self._transport.resume_reading()
 
@@ -149,18 +153,14 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.write(head)
             self._transport.write(body)
 
-    @property
-    def usable(self) -> bool:
-        return not self._closed and self._transport is not None and not self._transport.is_closing()
-
     def fail_connect(self, detail: str) -> None:
-        self._closed = True
+        self.closed = True
         sink, self._sink = self._sink, None
         if sink is not None:
             sink.on_failure(UpstreamFailure(FailureKind.CONNECT, 0, detail))
 
     def close(self) -> None:
-        self._closed = True
+        self.closed = True
         if self._transport is not None:
             self._transport.close()
 
@@ -175,12 +175,12 @@ class UpstreamConnection(asyncio.Protocol):
             self._pool.release(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closed = True
+        self.closed = True
         self._pool.forget(self)
         sink = self._sink
         if sink is None:
             return
-        if self._head_done and self._until_close and exc is None:
+        if self._head_done and self._length == _UNTIL_CLOSE and exc is None:
             self._complete = True
             self._keep_alive = False
             self._deliver(sink)
@@ -216,7 +216,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _deliver(self, sink: ResponseSink) -> None:
         """Pass on what one read brought. A finished connection is released first, so that the sink can reuse it."""
-        pieces, self._pieces = self._pieces, []
+        pieces = self._pieces
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if self._complete:
             told, status, headers = self._head_told, self._status, self._headers
@@ -228,22 +228,25 @@ class UpstreamConnection(asyncio.Protocol):
                 sink.on_piece(body)
             sink.on_end()
             return
+        self._pieces = []
         if not self._head_told:
             self._head_told = True
-            sink.on_head(self._status, self._headers, self._content_length)
+            sink.on_head(self._status, self._headers, self._length if self._length >= 0 else None)
         if body and self._sink is sink:
             sink.on_piece(body)
 
     def _finish(self) -> None:
         self._sink = None
         self._served += 1
-        reusable = self._keep_alive and not self._extra and not self._until_close and not self._closed
-        if reusable and self._transport is not None and not self._transport.get_write_buffer_size():
-            self.resume()
+        if not self._keep_alive or self._extra or self.closed:
+            self.close()
+        elif self._transport is not None and self._transport.get_write_buffer_size():
+            self.close()  # it answered before it had read the request
+        else:
+            if self._paused:
+                self.resume()
             self._reset()
             self._pool.release(self)
-        else:
-            self.close()
 
     # --- parser callbacks
 
@@ -258,10 +261,9 @@ class UpstreamConnection(asyncio.Protocol):
         if name not in _NOT_PASSED:
             self._headers.append((name, value.strip()))
         elif name == b"content-length":
-            self._content_length = int(value)
-            self._until_close = False
+            self._length = int(value)
         elif name == b"transfer-encoding":
-            self._until_close = False
+            self._length = _CHUNKED
 
     def on_headers_complete(self) -> None:
         if self._complete:
@@ -270,7 +272,7 @@ class UpstreamConnection(asyncio.Protocol):
         if self._status < 200:
             return
         if self._status in {204, 304}:
-            self._until_close = False
+            self._length = 0
         self._head_done = True
 
     def on_body(self, piece: bytes) -> None:
@@ -279,8 +281,7 @@ class UpstreamConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._status < 200:
             self._headers = []
-            self._content_length = None
-            self._until_close = True
+            self._length = _UNTIL_CLOSE
             return
         self._keep_alive = self._parser.should_keep_alive()
         self._complete = True
@@ -309,7 +310,7 @@ class Pool:
         """
         while self._idle and not fresh:
             connection = self._idle.pop()
-            if connection.usable:
+            if not connection.closed:
                 connection.send(sink, head, body)
                 return connection
         connection = UpstreamConnection(self, sink, (head, body))

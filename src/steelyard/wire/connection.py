@@ -1,8 +1,7 @@
-"""One client connection of the server: bytes in, complete requests out, replies back in order.
+"""One client connection of the server: requests in, replies back in the same order, timeouts, the end.
 
-`server.py` makes one per accepted socket and sweeps them for timeouts once a second. Limits are enforced while a
-request is still arriving, so that no client can make the process hold more than `HttpLimits` allows. A protocol
-fault is answered once, after the replies that are still owed, and the connection is closed.
+`server.py` makes one per accepted socket and sweeps them once a second. `assembly.py` turns the bytes into requests;
+a fault in them is answered once, after the replies that are still owed, and the connection is closed.
 """
 
 from __future__ import annotations
@@ -11,79 +10,38 @@ import asyncio
 import socket
 import struct
 from collections import deque
-from enum import IntEnum
 from typing import TYPE_CHECKING, cast
 
-import httptools
-
-from steelyard.errors import (
-    BadRequest,
-    ExpectationFailed,
-    HeadersTooLarge,
-    InternalError,
-    MethodNotAllowed,
-    PayloadTooLarge,
-    RequestTimeout,
-    SteelyardError,
-    UriTooLong,
-)
+from steelyard.errors import InternalError, RequestTimeout, SteelyardError
 from steelyard.observe.logs import get_logger
+from steelyard.wire.assembly import BODY, HEAD, IDLE, RequestAssembler
 from steelyard.wire.reply import Reply, head_lines
-from steelyard.wire.request import Headers, Request, split_target
 
 if TYPE_CHECKING:
     from steelyard.wire.server import HttpServer
 
-_FRAMING = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))
-_SLICE_BYTES = 16 * 1024  # fed to the parser at once: bounds how many pipelined requests one read can yield
+SLICE_BYTES = 16 * 1024  # parsed at once: bounds how many pipelined requests one read can yield
 _LINGER_S = 2.0  # how long a refused client may take to read why
-_CHUNK_OVERHEAD = 4  # chunk framing may be so many times the body limit before a body is refused
 
 log = get_logger()
 
 
-class Phase(IntEnum):
-    """What the parser is waiting for. Members are bound to names below: reading one from its class costs too much."""
-
-    IDLE = 0  # the first byte of a request
-    HEAD = 1
-    BODY = 2
-    LINGER = 3  # the last reply is out; input is thrown away until the client closes
-    CLOSED = 4
-
-
-_IDLE, _HEAD, _BODY, _LINGER, _CLOSED = Phase
-
-
 class Connection(asyncio.Protocol):
-    """`transport`, `closing`, `write_paused` and `drain_waiters` are for `Reply`; everything else is private."""
+    """`transport`, `closing`, `write_paused`, `drain_waiters`, `finished` and `cut` are for `Reply`."""
 
     __slots__ = (
-        "_body",
-        "_body_bytes",
+        "_assembler",
         "_body_since_s",
-        "_content_length",
         "_current",
         "_dispatching",
         "_ended",
-        "_expects",
-        "_head_bytes",
-        "_headers",
-        "_held_bytes",
-        "_hosts",
-        "_http10",
         "_last",
-        "_owes_continue",
-        "_parser",
         "_phase",
         "_queue",
-        "_raw_bytes",
         "_read_paused",
         "_server",
         "_since_s",
-        "_target",
         "_unfed",
-        "_url",
         "drain_waiters",
         "transport",
         "write_paused",
@@ -93,30 +51,19 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
-        self._parser = httptools.HttpRequestParser(self)
-        self._phase = _IDLE
-        self._ended = False  # in phase LINGER or CLOSED
-        self._since_s = server.now_s  # of the phase, or of the last piece of a body
+        self._assembler = RequestAssembler(server.limits)
+        self._phase = IDLE  # the assembler's, as of the last read
+        self._since_s = server.now_s  # of a phase; of a body, its last piece
         self._body_since_s = 0.0
         self._current: Reply | None = None
         self._queue: deque[Reply | SteelyardError] = deque()
-        self._held_bytes = 0  # bodies of the requests in the queue
         self._unfed = b""  # read, but not parsed while the queue is full
         self._read_paused = False
         self._dispatching = False
-        self._last = False  # no further request will be parsed
-        self._owes_continue = False
+        self._last = False  # no further request will be taken
+        self._ended = False  # nothing more will be written; input is thrown away until the client closes
         self.write_paused = False
         self.drain_waiters: list[asyncio.Future[None]] = []
-        self._url = b""
-        self._target: tuple[bytes, str, str] = (b"", "", "")
-        self._headers: Headers = []
-        self._body: list[bytes] = []
-        self._body_bytes = self._raw_bytes = self._head_bytes = 0
-        self._hosts = 0
-        self._content_length = -1
-        self._expects = b""
-        self._http10 = False
 
     @property
     def closing(self) -> bool:
@@ -155,7 +102,7 @@ class Connection(asyncio.Protocol):
             self._next()
 
     def data_received(self, data: bytes) -> None:
-        if self._ended or self._last:
+        if self._last or self._ended:
             return
         if self._unfed:
             self._unfed += data
@@ -164,12 +111,12 @@ class Connection(asyncio.Protocol):
         else:
             self._feed_slices(data)
 
-    # --- parsing
+    # --- requests in
 
     def _feed_slices(self, data: bytes) -> None:
         size = self._server.slice_bytes
         for start in range(0, len(data), size):
-            if self._ended or self._last:
+            if self._last or self._ended:
                 return
             if self._is_full():
                 self._unfed = data[start:]
@@ -177,36 +124,71 @@ class Connection(asyncio.Protocol):
                 return
             self._feed(data[start : start + size])
 
-    def _is_full(self) -> bool:
-        limits = self._server.limits
-        return len(self._queue) >= limits.max_pipelined or self._held_bytes > limits.max_body_bytes
-
     def _feed(self, data: bytes) -> None:
+        assembler = self._assembler
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserCallbackError as error:
-            cause = error.__context__
-            if not isinstance(cause, SteelyardError):
-                log.error("http_parser_callback_failed", exc_info=cause)
-                cause = InternalError("The request could not be read.")
-            self._refuse(cause)
-        except httptools.HttpParserInvalidMethodError:
-            self._refuse(MethodNotAllowed("The request method is not known to this server."))
-        except httptools.HttpParserUpgrade:
-            self._refuse(BadRequest("Protocol upgrades are not supported."))
-        except httptools.HttpParserError as error:
-            self._refuse(BadRequest(f"The request is not well-formed HTTP/1.1: {error}."))
-        else:
-            if self._phase is _HEAD:
-                self._head_bytes += len(data)
-                if self._head_bytes > self._server.limits.max_head_bytes:
-                    self._refuse(HeadersTooLarge("The request's headers are too large."))
-            elif self._phase is _BODY:
-                self._count_body_traffic(len(data))
-        if self._queue and self._current is None:
-            self._next()
-        elif self._queue and self._is_full():
-            self._pause_reading()
+            assembler.feed(data)
+        except SteelyardError as error:
+            self._take_ready()
+            self._refuse(error)
+            return
+        ready = assembler.ready
+        completed = bool(ready)
+        if completed:
+            self._phase = IDLE
+            if len(ready) == 1 and self._current is None and not self._queue and not self.write_paused:
+                request, keep_alive, http10 = ready.pop()  # the usual case, without the queue
+                self._last = not keep_alive
+                self._handle(Reply(self, request, keep_alive, http10))
+            else:
+                self._take_ready()
+                if self._current is None:
+                    self._next()
+                elif self._is_full():
+                    self._pause_reading()
+        if assembler.phase is not IDLE:
+            self._note_partial(began=completed)
+
+    def _take_ready(self) -> None:
+        ready = self._assembler.ready
+        for request, keep_alive, http10 in ready:
+            if not self._last:
+                self._queue.append(Reply(self, request, keep_alive, http10))
+                self._last = not keep_alive
+        ready.clear()
+
+    def _note_partial(self, *, began: bool) -> None:
+        """Time what is unfinished: a head from its first byte, a body from its last piece and as a whole."""
+        phase = self._assembler.phase
+        began = began or self._phase is not phase
+        if phase is BODY:
+            self._since_s = self._server.now_s
+            if began:
+                self._body_since_s = self._since_s
+            self._send_continue()
+        elif began:
+            self._since_s = self._server.now_s
+        self._phase = phase
+
+    def _send_continue(self) -> None:
+        """Invite the body that a client holds back, once no earlier reply is owed."""
+        if self._assembler.awaits_continue and self._current is None and not self._queue and not self._ended:
+            self._assembler.awaits_continue = False
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _is_full(self) -> bool:
+        queue = self._queue
+        if not queue:
+            return False
+        limits = self._server.limits
+        held_bytes = sum(len(entry.request.body) for entry in queue if isinstance(entry, Reply))
+        return len(queue) >= limits.max_pipelined or held_bytes > limits.max_body_bytes
+
+    def _refuse(self, error: SteelyardError) -> None:
+        if not self._last:
+            self._last = True
+            self._queue.append(error)
+        self._next()
 
     def _pause_reading(self) -> None:
         if not self._read_paused:
@@ -218,114 +200,6 @@ class Connection(asyncio.Protocol):
             self._read_paused = False
             self.transport.resume_reading()
 
-    def _count_body_traffic(self, read_bytes: int) -> None:
-        """Each piece restarts the idle timer; chunk framing counts, so that empty chunks cannot go on for ever."""
-        self._since_s = self._server.now_s
-        self._raw_bytes += read_bytes
-        if self._raw_bytes - self._body_bytes > _CHUNK_OVERHEAD * self._server.limits.max_body_bytes + 65536:
-            self._refuse(PayloadTooLarge("The request's chunk framing is too large."))
-
-    def _refuse(self, error: SteelyardError) -> None:
-        if not self._last:
-            self._last = True
-            self._queue.append(error)
-
-    def on_message_begin(self) -> None:
-        self._phase = _HEAD
-        self._since_s = self._server.now_s
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-        if len(self._url) > self._server.limits.max_uri_bytes:
-            raise UriTooLong(f"The request target is longer than {self._server.limits.max_uri_bytes} bytes.")
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._phase is _BODY:  # a trailer: framing only, never merged into the headers
-            self._head_bytes += len(name) + len(value) + 4
-            if self._head_bytes > self._server.limits.max_head_bytes:
-                raise HeadersTooLarge("The request's trailers are too large.")
-            return
-        name = name.lower()
-        value = value.strip()
-        self._headers.append((name, value))
-        if name in _FRAMING:
-            self._note_framing(name, value)
-
-    def _note_framing(self, name: bytes, value: bytes) -> None:
-        if name == b"host":
-            self._hosts += 1
-            if value.translate(None, _HOST_BYTES):
-                raise BadRequest("The Host header is not valid.")
-        elif name == b"content-length":
-            if not value.isdigit():
-                raise BadRequest("Content-Length must be a number.")
-            self._content_length = int(value)
-        elif name == b"expect":
-            self._expects = value.lower()
-        elif value.lower() != b"chunked":
-            raise BadRequest("Transfer-Encoding must be exactly 'chunked'.")
-
-    def on_headers_complete(self) -> None:
-        parser = self._parser
-        headers = self._headers
-        limits = self._server.limits
-        version = parser.get_http_version()
-        self._http10 = version == "1.0"
-        if self._head_bytes:  # the head came in several reads: weigh it exactly
-            head_bytes = len(self._url) + sum(len(n) + len(v) + 4 for n, v in headers)
-            if head_bytes > limits.max_head_bytes:
-                raise HeadersTooLarge(f"The request's headers are larger than {limits.max_head_bytes} bytes.")
-            self._head_bytes = 0
-        if len(headers) > limits.max_headers:
-            raise HeadersTooLarge(f"The request has more than {limits.max_headers} headers.")
-        if parser.should_upgrade():
-            raise BadRequest("Protocol upgrades and CONNECT are not supported.")
-        if version != "1.1" and not self._http10:
-            raise BadRequest(f"HTTP/{version} is not supported; use HTTP/1.1.")
-        if self._hosts != 1 and (self._hosts or not self._http10):
-            raise BadRequest("An HTTP/1.1 request needs exactly one Host header.")
-        if self._content_length > limits.max_body_bytes:
-            raise PayloadTooLarge(f"The body is larger than {limits.max_body_bytes} bytes.")
-        self._target = split_target(self._url)
-        self._phase = _BODY
-        self._body_since_s = self._since_s
-        if self._expects and not self._http10:
-            if self._expects != b"100-continue":
-                raise ExpectationFailed("The only supported expectation is 100-continue.")
-            if self._content_length != 0:
-                self._owes_continue = True
-                if self._current is None and not self._queue:
-                    self._send_continue()
-
-    def _send_continue(self) -> None:
-        self._owes_continue = False
-        self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def on_body(self, piece: bytes) -> None:
-        self._body_bytes += len(piece)
-        if self._body_bytes > self._server.limits.max_body_bytes:
-            raise PayloadTooLarge(f"The body is larger than {self._server.limits.max_body_bytes} bytes.")
-        self._body.append(piece)
-        self._owes_continue = False  # the client did not wait
-
-    def on_message_complete(self) -> None:
-        parts = self._body
-        body = b"" if not parts else parts[0] if len(parts) == 1 else b"".join(parts)
-        target, path, query = self._target
-        request = Request(parser_method(self._parser.get_method()), target, path, query, self._headers, body)
-        keep_alive = self._parser.should_keep_alive()
-        self._queue.append(Reply(self, request, keep_alive, self._http10))
-        self._held_bytes += self._body_bytes
-        if not keep_alive:
-            self._last = True
-        self._phase = _IDLE
-        self._url = self._expects = b""
-        self._headers = []
-        self._body = []
-        self._body_bytes = self._raw_bytes = self._head_bytes = self._hosts = 0
-        self._content_length = -1
-        self._owes_continue = False
-
     # --- one reply after the other
 
     def _next(self) -> None:
@@ -334,28 +208,28 @@ class Connection(asyncio.Protocol):
             return
         self._dispatching = True
         queue = self._queue
-        try:
-            while queue and self._current is None and not self.write_paused:
-                entry = queue.popleft()
-                if isinstance(entry, SteelyardError):
-                    self._answer_fault(entry)
-                    return
-                self._held_bytes -= len(entry.request.body)
-                self._current = entry
-                try:
-                    self._server.handler(entry.request, entry)
-                except Exception:
-                    log.exception("request_handler_failed", path=entry.request.path)
-                    if entry.started:
-                        entry.abort()
-                    else:
-                        entry.send_error(InternalError("The request could not be handled."))
-        finally:
-            self._dispatching = False
+        while queue and self._current is None and not self.write_paused:
+            entry = queue.popleft()
+            if isinstance(entry, SteelyardError):
+                self._answer_fault(entry)
+                break
+            self._handle(entry)
+        self._dispatching = False
         if self._read_paused and not self._ended and not self._is_full():
             unfed, self._unfed = self._unfed, b""
             self._resume_reading()
             self._feed_slices(unfed)
+
+    def _handle(self, reply: Reply) -> None:
+        self._current = reply
+        try:
+            self._server.handler(reply.request, reply)
+        except Exception:
+            log.exception("request_handler_failed", path=reply.request.path)
+            if reply.started:
+                reply.abort()
+            else:
+                reply.send_error(InternalError("The request could not be handled."))
 
     def finished(self, keep_alive: bool) -> None:
         """For `Reply`: the current reply is written; the next one may begin, or the connection ends."""
@@ -365,13 +239,11 @@ class Connection(asyncio.Protocol):
             self._current = None
         self._since_s = self._server.now_s
         if not keep_alive:
-            self._phase = _LINGER
-            self._ended = True
-            self._queue.clear()
+            self._end()
             self.transport.close()
         elif self._queue or self._unfed:
             self._next()
-        elif self._owes_continue:
+        elif self._phase is BODY:
             self._send_continue()
 
     def cut(self, *, flush: bool) -> None:
@@ -379,10 +251,7 @@ class Connection(asyncio.Protocol):
         if self._current is not None:
             self._current.on_disconnect = None
             self._current = None
-        self._phase = _CLOSED
-        self._ended = True
-        self._since_s = self._server.now_s
-        self._queue.clear()
+        self._end()
         if flush:
             self.transport.close()
             return
@@ -395,20 +264,19 @@ class Connection(asyncio.Protocol):
         body = error.body()
         tail = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
         self.transport.write(head_lines(error.status, error.headers()) + tail + body)
-        self._queue.clear()
-        self._unfed = b""
-        self._phase = _LINGER
-        self._ended = True
-        self._since_s = self._server.now_s
+        self._end()
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._resume_reading()
 
-    def _gone(self) -> None:
-        self._phase = _CLOSED
+    def _end(self) -> None:
         self._ended = True
+        self._since_s = self._server.now_s
         self._queue.clear()
         self._unfed = b""
+
+    def _gone(self) -> None:
+        self._end()
         self._wake_drained()
         reply, self._current = self._current, None
         if reply is not None:
@@ -422,13 +290,9 @@ class Connection(asyncio.Protocol):
 
     # --- for the server
 
-    @property
-    def is_idle(self) -> bool:
-        return self._current is None and not self._queue
-
     def close_if_idle(self) -> None:
         """Drain: a connection without a request in progress or half-read ends now."""
-        if self.is_idle and self._phase is _IDLE:
+        if self._current is None and not self._queue and self._phase is IDLE and not self._ended:
             self.transport.close()
 
     def sweep(self, now_s: float) -> None:
@@ -436,7 +300,8 @@ class Connection(asyncio.Protocol):
         limits = self._server.limits
         waited_s = now_s - self._since_s
         if self._ended:
-            if waited_s > _LINGER_S and not (self.transport.get_write_buffer_size() and waited_s < limits.keep_alive_s):
+            unsent = self.transport.get_write_buffer_size() > 0
+            if waited_s > (limits.write_stall_s if unsent else _LINGER_S):
                 self.transport.abort()
         elif self.write_paused:
             if waited_s > limits.write_stall_s:
@@ -444,26 +309,11 @@ class Connection(asyncio.Protocol):
                 self.transport.abort()
         elif self._current is not None or not self._server.idle_timeouts:
             return
-        elif self._phase is _IDLE:
+        elif self._phase is IDLE:
             if waited_s > limits.keep_alive_s:
                 self.transport.close()
-        elif self._phase is _HEAD:
+        elif self._phase is HEAD:
             if waited_s > limits.head_timeout_s:
-                self._time_out("The request's headers did not arrive in time.")
+                self._refuse(RequestTimeout("The request's headers did not arrive in time."))
         elif waited_s > limits.body_idle_timeout_s or now_s - self._body_since_s > limits.body_timeout_s:
-            self._time_out("The request's body did not arrive in time.")
-
-    def _time_out(self, message: str) -> None:
-        self._refuse(RequestTimeout(message))
-        self._next()
-
-
-_METHODS = {name.encode(): name for name in ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")}
-
-
-def parser_method(method: bytes) -> str:
-    return _METHODS.get(method) or method.decode("ascii")
-
-
-# Host names, IPv4, bracketed IPv6 and a port: nothing that could be read as a path or as userinfo
-_HOST_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~[]:%!$&'()*+,;="
+            self._refuse(RequestTimeout("The request's body did not arrive in time."))

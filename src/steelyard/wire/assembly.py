@@ -1,0 +1,221 @@
+"""Bytes in, complete requests out: llhttp's events, held to our limits while a request is still arriving.
+
+`connection.py` owns one per client connection and feeds it; every violation is raised from `feed` as the error to
+answer with, after which the assembler must not be fed again. Framing that could be read in two ways (and so could
+smuggle a second request past a proxy) is refused here, by llhttp's strict rules and our own.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import httptools
+
+from steelyard.errors import (
+    BadRequest,
+    ExpectationFailed,
+    HeadersTooLarge,
+    InternalError,
+    MethodNotAllowed,
+    PayloadTooLarge,
+    SteelyardError,
+    UriTooLong,
+)
+from steelyard.observe.logs import get_logger
+from steelyard.settings import HttpLimits
+from steelyard.wire.request import Headers, Request, split_target
+
+_METHODS = {name.encode(): name for name in ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")}
+# Host names, IPv4, bracketed IPv6 and a port: nothing that could be read as a path or as userinfo
+_HOST_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~[]:%!$&'()*+,;="
+_CHUNK_OVERHEAD = 4  # chunk framing and trailers may be so many times the body limit
+
+log = get_logger()
+
+
+class Phase(Enum):
+    """What is awaited. Members are bound to names below: reading one from its class costs too much."""
+
+    IDLE = "the first byte of a request"
+    HEAD = "the end of the headers"
+    BODY = "the end of the body"
+
+
+IDLE, HEAD, BODY = Phase
+
+
+class _Dropped(list[tuple[bytes, bytes]]):
+    """Where trailers go: nowhere. Merged into the headers they could change what was already decided."""
+
+    def append(self, _: tuple[bytes, bytes]) -> None:
+        pass
+
+
+_DROPPED = _Dropped()
+
+
+class RequestAssembler:
+    """`ready` holds complete requests as (request, keep_alive, is_http10); whoever feeds takes them out.
+
+    `awaits_continue` is True while a client waits for `100 Continue` before it sends a body that we would take.
+    """
+
+    __slots__ = (
+        "_body",
+        "_body_bytes",
+        "_content_length",
+        "_head_bytes",
+        "_headers",
+        "_http10",
+        "_in_pieces",
+        "_limits",
+        "_more_body",
+        "_parser",
+        "_raw_bytes",
+        "_taken",
+        "_target",
+        "_url",
+        "awaits_continue",
+        "phase",
+        "ready",
+    )
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self._limits = limits
+        self._parser = httptools.HttpRequestParser(self)
+        self.ready: list[tuple[Request, bool, bool]] = []
+        self.phase = IDLE
+        self.awaits_continue = False
+        self._url = b""
+        self._target: tuple[bytes, str, str] = (b"", "", "")
+        self._headers: Headers = []
+        self._taken: Headers = []
+        self._http10 = False
+        self._content_length = -1  # -1: none, or chunked
+        self._body = b""
+        self._more_body: list[bytes] = []
+        self._body_bytes = 0  # of a chunked body
+        self._in_pieces = False  # the request needed more than one read
+        self._head_bytes = 0  # of the reads before the one that ends the head
+        self._raw_bytes = 0  # framing included, of the reads before the one that ends the body
+
+    def feed(self, data: bytes) -> None:
+        """Parse one read. Raises the SteelyardError to answer with; `ready` is valid even then."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError as error:
+            cause = error.__context__
+            if isinstance(cause, SteelyardError):
+                raise cause from None
+            log.error("http_parser_callback_failed", exc_info=cause)
+            raise InternalError("The request could not be read.") from None
+        except httptools.HttpParserInvalidMethodError:
+            raise MethodNotAllowed("The request method is not known to this server.") from None
+        except httptools.HttpParserUpgrade:
+            raise BadRequest("Protocol upgrades are not supported.") from None
+        except httptools.HttpParserError as error:
+            raise BadRequest(f"The request is not well-formed HTTP/1.1: {error}.") from None
+        if not self.ready:
+            self._note_unfinished(len(data))
+
+    def _note_unfinished(self, read_bytes: int) -> None:
+        self._in_pieces = True
+        if self.phase is not BODY:
+            self.phase = HEAD
+            self._head_bytes += read_bytes
+            if self._head_bytes > self._limits.max_head_bytes:
+                raise HeadersTooLarge(f"The request's headers are larger than {self._limits.max_head_bytes} bytes.")
+        elif self._content_length < 0:
+            self._raw_bytes += read_bytes
+            if self._raw_bytes - self._body_bytes > _CHUNK_OVERHEAD * self._limits.max_body_bytes + 65536:
+                raise PayloadTooLarge("The request's chunk framing or trailers are too large.")
+
+    # --- llhttp's callbacks
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+        if len(self._url) > self._limits.max_uri_bytes:
+            raise UriTooLong(f"The request target is longer than {self._limits.max_uri_bytes} bytes.")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.lower(), value.strip()))
+
+    def on_headers_complete(self) -> None:
+        parser = self._parser
+        headers = self._headers
+        limits = self._limits
+        version = parser.get_http_version()
+        if version != "1.1":
+            if version != "1.0":
+                raise BadRequest(f"HTTP/{version} is not supported; use HTTP/1.1.")
+            self._http10 = True
+        if self._head_bytes:  # the head came in several reads: weigh it exactly
+            head_bytes = len(self._url) + sum(len(n) + len(v) + 4 for n, v in headers)
+            if head_bytes > limits.max_head_bytes:
+                raise HeadersTooLarge(f"The request's headers are larger than {limits.max_head_bytes} bytes.")
+        if len(headers) > limits.max_headers:
+            raise HeadersTooLarge(f"The request has more than {limits.max_headers} headers.")
+        if parser.should_upgrade():
+            raise BadRequest("Protocol upgrades and CONNECT are not supported.")
+        by_name = dict(headers)
+        self._check_framing(by_name)
+        self._target = split_target(self._url)
+        self.phase = BODY
+        self._taken = headers
+        self._headers = _DROPPED
+        if b"expect" in by_name and not self._http10:
+            if by_name[b"expect"].lower() != b"100-continue":
+                raise ExpectationFailed("The only supported expectation is 100-continue.")
+            self.awaits_continue = self._content_length > 0 or b"transfer-encoding" in by_name
+
+    def _check_framing(self, by_name: dict[bytes, bytes]) -> None:
+        """Who is meant and how long the body is must be said once, and in one way."""
+        headers = self._headers
+        host = by_name.get(b"host")
+        if host is None:
+            if not self._http10:
+                raise BadRequest("An HTTP/1.1 request needs a Host header.")
+        elif host.translate(None, _HOST_BYTES) or (len(by_name) != len(headers) and _count(headers, b"host") != 1):
+            raise BadRequest("The Host header is not valid, or there are several.")
+        length = by_name.get(b"content-length")  # llhttp has refused anything but one plain number
+        if length is not None:
+            self._content_length = int(length)
+            if self._content_length > self._limits.max_body_bytes:
+                raise PayloadTooLarge(f"The body is larger than {self._limits.max_body_bytes} bytes.")
+        coding = by_name.get(b"transfer-encoding")
+        if coding is not None and (coding.lower() != b"chunked" or _count(headers, b"transfer-encoding") != 1):
+            raise BadRequest("Transfer-Encoding must be exactly 'chunked'.")
+
+    def on_body(self, piece: bytes) -> None:
+        if self._content_length < 0:
+            self._body_bytes += len(piece)
+            if self._body_bytes > self._limits.max_body_bytes:
+                raise PayloadTooLarge(f"The body is larger than {self._limits.max_body_bytes} bytes.")
+        self.awaits_continue = False  # it did not wait
+        if not self._body:
+            self._body = piece
+        else:
+            self._more_body.append(piece)
+
+    def on_message_complete(self) -> None:
+        body = self._body
+        if self._more_body:
+            body = b"".join((body, *self._more_body))
+            self._more_body = []
+        parser = self._parser
+        method = parser.get_method()
+        target, path, query = self._target
+        request = Request(_METHODS.get(method) or method.decode(), target, path, query, self._taken, body)
+        self.ready.append((request, parser.should_keep_alive(), self._http10))
+        self.phase = IDLE
+        self._http10 = self.awaits_continue = False
+        self._url = self._body = b""
+        self._headers = []
+        self._content_length = -1
+        if self._in_pieces or self._body_bytes:
+            self._in_pieces = False
+            self._head_bytes = self._raw_bytes = self._body_bytes = 0
+
+
+def _count(headers: Headers, name: bytes) -> int:
+    return sum(1 for pair in headers if pair[0] == name)
