@@ -76,7 +76,11 @@ async def _invalid_body(_: Request, error: Exception) -> Response:
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind = _BY_STATUS.get(error.status_code, BadRequest)
-    messages = {404: "There is nothing at this path.", 405: "This path does not take this method."}
+    messages = {
+        400: "The body cannot be read.",
+        404: "There is nothing at this path.",
+        405: "This path does not take this method.",
+    }
     reply = reply_of(kind(messages.get(error.status_code, str(error.detail))))
     if error.headers and "Allow" in error.headers:
         reply.headers["allow"] = error.headers["Allow"]
