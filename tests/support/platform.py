@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-READY_LINE = "Steelyard is ready"
+READY_LINE = "Ctrl-C stops everything"  # the last line that `up` prints when all has settled
 
 
 def free_port() -> int:

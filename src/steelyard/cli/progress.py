@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
     from rich.live import Live
+    from rich.spinner import Spinner
     from rich.table import Table
 
 
@@ -71,6 +72,7 @@ class LiveProgress:
         self._started_s: dict[str, float] = {}
         self._took_s: dict[str, float] = {}
         self._live: Live | None = None
+        self._spinner: Spinner | None = None
 
     def show(self, name: str, text: str, mark: Mark = Mark.WORKING) -> None:
         now_s = time.monotonic()
@@ -83,7 +85,9 @@ class LiveProgress:
 
     def __enter__(self) -> Self:
         from rich.live import Live
+        from rich.spinner import Spinner
 
+        self._spinner = Spinner("dots")
         self._live = Live(get_renderable=self._table, refresh_per_second=8)
         self._live.start()
         return self
@@ -96,14 +100,13 @@ class LiveProgress:
 
     def _table(self) -> Table:
         from rich.markup import escape
-        from rich.spinner import Spinner
         from rich.table import Table
 
+        assert self._spinner
         table = Table.grid(padding=(0, 2))
         now_s = time.monotonic()
-        spinner = Spinner("dots")
         for name, (text, mark) in self._rows.items():
-            glyph = self._GLYPHS.get(mark) or spinner.render(now_s)
+            glyph = self._GLYPHS.get(mark) or self._spinner.render(now_s)
             took_s = self._took_s.get(name, now_s - self._started_s[name])
             table.add_row(glyph, escape(name), escape(text), f"[dim]{took_s:.0f} s[/]")
         return table

@@ -50,7 +50,7 @@ async def _session(current: Settings, *, with_samples: bool) -> None:
             for task in (introduction, ended):
                 task.cancel()
             await asyncio.gather(introduction, ended, return_exceptions=True)
-            print("Stopping…", flush=True)
+            print("\nStopping…", flush=True)
     print("Stopped.", flush=True)
 
 
