@@ -137,11 +137,20 @@ def test_column_order_is_the_signatures_and_unknown_columns_are_dropped():
     assert list(frame.columns) == ["a", "b", "c", "i"]
 
 
-def test_empty_tables_are_treated_alike():
+def test_empty_tables_are_refused_in_every_format():
     names = [name for name, _, _ in COLUMNS]
-    assert len(payload({"dataframe_split": {"columns": names, "data": []}})) == 0
-    with pytest.raises(BadRequest, match="missing columns 'a', 'b', 'c', 'i'"):
-        payload({"dataframe_records": []})
+    for body in (
+        {"dataframe_split": {"columns": names, "data": []}},
+        {"dataframe_records": []},
+        {"instances": []},
+        {"inputs": []},
+        {"inputs": {}},
+        {"inputs": {name: [] for name in names}},
+    ):
+        with pytest.raises(BadRequest):
+            payload(body)
+    with pytest.raises(BadRequest, match="no rows"):
+        payload({"inputs": []}, TENSOR)
 
 
 @pytest.mark.parametrize(

@@ -123,8 +123,7 @@ def behaving(behaving_model):
     replica.close()
 
 
-@pytest.fixture
-def start_replica():
+def _starter():
     running = []
 
     def start(model_uri: str, **spec) -> RunningReplica:
@@ -134,3 +133,7 @@ def start_replica():
     yield start
     for replica in running:
         replica.close()
+
+
+start_replica = pytest.fixture(_starter, name="start_replica")
+start_shared_replica = pytest.fixture(_starter, scope="module", name="start_shared_replica")

@@ -50,6 +50,7 @@ class App:
         self.runtime: str | None = None
         self.task: str | None = None
         self.handlers: Handlers | None = None
+        self.progress: Callable[[], str] | None = None  # while loading: a finer `detail`
         self.load = LoadMeter()
         self.measures = Measures(spec.endpoint, spec.served_entity)
         self._headers: Headers = [(b"served-model-name", spec.served_entity.encode("latin-1", "replace"))]
@@ -70,7 +71,7 @@ class App:
     def status(self) -> ReplicaStatus:
         return ReplicaStatus(
             state=self.state,
-            detail=self.detail,
+            detail=self.progress() if self.progress is not None and self.state == "starting" else self.detail,
             runtime=self.runtime,
             task=self.task,
             max_concurrency=self.load.max_concurrency,
@@ -92,7 +93,7 @@ class App:
             reply.send_error(Unavailable("This replica is draining."), [*self._headers, _DRAINING])
             return
         if self.handlers is None:
-            error = Unavailable(f"The model is not ready yet: {self.detail}.", retry_after_s=_LOADING_RETRY_S)
+            error = Unavailable(f"The model is not ready yet: {self.status().detail}.", retry_after_s=_LOADING_RETRY_S)
             reply.send_error(error, self._headers)
             return
         exchange = Exchange(request, reply, self._headers, self.load, self.measures)

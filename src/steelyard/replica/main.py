@@ -145,6 +145,7 @@ class Replica:
 
     async def _load_generate(self, runtime: GenerateRuntime, tasks: asyncio.TaskGroup) -> None:
         self._runtime = runtime
+        self._app.progress = lambda: runtime.detail
         await runtime.start()
         self._app.load.generation = runtime.load
         self._app.handlers = Generations(runtime, self._spec.endpoint, self._app.measures, tasks)

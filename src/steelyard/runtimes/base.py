@@ -118,6 +118,7 @@ class GenerateRuntime(Protocol):
     task: str  # "llm/v1/chat" if the model has a chat template, else "llm/v1/completions"
     max_concurrency: int
     context_length: int  # tokens of prompt and output together; known after `start`
+    detail: str  # what `start` is doing now
 
     async def start(self) -> None:
         """Start the engine and wait until the model is loaded. Raises ModelLoadError."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from steelyard.engine.messages import EngineOptions
 from steelyard.errors import ModelLoadError
 from steelyard.packages import Kind, Package
 from steelyard.runtimes.base import GenerateRuntime, PredictRuntime
@@ -36,6 +35,5 @@ def select(package: Package, max_concurrency: int | None) -> Selection:
     except ImportError as error:
         raise ModelLoadError(f"Language models need {error.name}; install steelyard[llm].") from error
     what = "a GGUF file" if package.kind is Kind.GGUF else f"a Hugging Face folder ({package.architecture})"
-    options = EngineOptions("", max_sequences=max_concurrency) if max_concurrency else None
-    runtime = LlmRuntime(package.path, options)
+    runtime = LlmRuntime(package.path, max_concurrency=max_concurrency)
     return Selection(f"{what} runs on the LLM engine", generate=runtime)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Columns = dict[Any, list[Any]]
 
+_NO_ROWS = "The data holds no rows."  # most models raise on none; refusing them everywhere treats all formats alike
+
 
 def build_payload(invocation: Invocation, schema: InputSchema | None) -> Any:
     """The model's input. Raises BadRequest or InvalidParameter naming the column."""
@@ -74,6 +76,8 @@ def _frame(columns: Columns, rows: int, schema: InputSchema | None, index: list[
         if schema is None or schema.tensors:
             return pd.DataFrame(columns, index=index if index is not None else range(rows))
         columns = _typed(columns, schema) if schema.named else _typed_by_place(columns, schema)
+        if rows == 0:
+            raise BadRequest(_NO_ROWS)
         return pd.DataFrame(columns, index=index if index is not None else range(rows))
     except (ValueError, TypeError, OverflowError) as error:
         raise BadRequest(f"The data is not a valid table: {type(error).__name__}.") from None
@@ -143,6 +147,8 @@ def _transpose(rows: list[Any], label: str) -> dict[str, list[Any]]:
 
 
 def _tensors(data: Any, schema: InputSchema, *, rows: bool) -> Any:
+    if data in ([], {}):
+        raise BadRequest(_NO_ROWS)
     if rows and data and isinstance(data[0], dict):
         data = _transpose(data, "instances")
     if not schema.named:
