@@ -32,6 +32,7 @@ def life(endpoints, iris_model):
     endpoint = endpoints.create_and_wait(
         name="sdk-life",
         config=EndpointCoreConfigInput(
+            name="sdk-life",
             served_entities=[
                 ServedEntityInput(
                     name=name, entity_name=iris_model.uri, workload_size="Small", scale_to_zero_enabled=True
@@ -72,7 +73,7 @@ def test_query_answers_with_the_models_own_predictions(life, endpoints, iris_mod
 def test_query_chats_with_the_llm(endpoints):
     reply = endpoints.query(
         "smollm2",
-        messages=[ChatMessage(role=ChatMessageRole.USER, content="Name the capital of France in one word.")],
+        messages=[ChatMessage(role=ChatMessageRole.USER, content="What is the capital of France?")],
         max_tokens=12,
         temperature=0.0,
     )
@@ -83,7 +84,7 @@ def test_query_chats_with_the_llm(endpoints):
 def test_update_waits_and_moves_the_version(life, endpoints, iris_model):
     updated = endpoints.update_config_and_wait(
         life.name,
-        served_entities=[ServedEntityInput(name="only", entity_name=iris_model.uri, scale_to_zero_enabled=True)],
+        served_entities=[entity(iris_model)],
         traffic_config=TrafficConfig(
             routes=[Route(served_model_name="only", served_entity_name="only", traffic_percentage=100)]
         ),
@@ -93,7 +94,11 @@ def test_update_waits_and_moves_the_version(life, endpoints, iris_model):
     assert updated.config.config_version > 1
 
 
-def test_logs_metrics_and_errors(life, endpoints):
+def entity(model) -> ServedEntityInput:
+    return ServedEntityInput(name="only", entity_name=model.uri, scale_to_zero_enabled=True)
+
+
+def test_logs_metrics_and_errors(life, endpoints, iris_model):
     names = [entity.name for entity in endpoints.get(life.name).config.served_entities]
     assert isinstance(endpoints.logs(life.name, names[0]).logs, str)
     assert isinstance(endpoints.build_logs(life.name, names[0]).logs, str)
@@ -101,6 +106,10 @@ def test_logs_metrics_and_errors(life, endpoints):
     with pytest.raises(NotFound, match="no-such-endpoint"):
         endpoints.get("no-such-endpoint")
     with pytest.raises(ResourceAlreadyExists):
-        endpoints.create(name=life.name, config=EndpointCoreConfigInput(served_entities=[]))
+        endpoints.create(
+            name=life.name, config=EndpointCoreConfigInput(name=life.name, served_entities=[entity(iris_model)])
+        )
     with pytest.raises(BadRequest, match="name"):
-        endpoints.create(name="not a name!", config=EndpointCoreConfigInput(served_entities=[]))
+        endpoints.create(
+            name="not a name!", config=EndpointCoreConfigInput(name="x", served_entities=[entity(iris_model)])
+        )

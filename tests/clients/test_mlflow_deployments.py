@@ -48,7 +48,7 @@ def test_an_endpoints_whole_life(client, iris_model):
 
 def test_predict_and_predict_stream_of_the_llm_agree(client):
     inputs = {
-        "messages": [{"role": "user", "content": "Name the capital of France in one word."}],
+        "messages": [{"role": "user", "content": "What is the capital of France?"}],
         "max_tokens": 12,
         "temperature": 0,
     }

@@ -4,7 +4,7 @@ import openai
 import pytest
 
 LLM = "smollm2"
-ASK = [{"role": "user", "content": "Name the capital of France in one word."}]
+ASK = [{"role": "user", "content": "What is the capital of France?"}]
 
 
 @pytest.fixture(scope="module")
