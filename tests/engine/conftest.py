@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from support.engines import load_model
 from support.language_models import save_language_model, smollm2_file
 

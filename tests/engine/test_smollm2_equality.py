@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from support.engines import load_model, make_engine, request, run_to_end
 
 pytestmark = pytest.mark.slow

@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+
 from support.engines import load_model, make_engine, request, run_to_end
 from support.language_models import greedy_reference, save_language_model
 

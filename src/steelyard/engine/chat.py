@@ -10,7 +10,9 @@ import datetime
 import json
 from typing import Any
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from steelyard.engine.tokenizer import TextEncoder
@@ -24,7 +26,7 @@ class ChatTemplate:
 
     def __init__(self, source: str, encoder: TextEncoder, special_tokens: dict[str, str]) -> None:
         environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _GenerationTag]
         )
         environment.filters["tojson"] = _to_json
         environment.globals["raise_exception"] = _raise
@@ -48,6 +50,16 @@ class ChatTemplate:
         except (TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError) as error:
             raise BadRequest(f"The model's chat template cannot render these messages: {error}") from error
         return self._encoder.encode_rendered(text, disguised)
+
+
+class _GenerationTag(Extension):
+    """`{% generation %}…{% endgeneration %}` marks the assistant's part for training; here it is its body."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 class _Refused(Exception):
