@@ -7,6 +7,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,12 +64,10 @@ def postgres_cluster() -> Iterator[str]:
 
 
 def _until_it_answers(psql: str, place: str) -> str:
-    import time
-
     deadline_s = time.monotonic() + 30
     while time.monotonic() < deadline_s:
         asked = subprocess.run(
-            [psql, "-h", place, "-U", "steelyard", "-d", "postgres", "-c", "select 1"], capture_output=True
+            [psql, "-h", place, "-U", "steelyard", "-d", "postgres", "-c", "select 1"], check=False, capture_output=True
         )
         if asked.returncode == 0:
             return f"postgresql+asyncpg://steelyard@/postgres?host={place}"

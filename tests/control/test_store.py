@@ -1,6 +1,7 @@
 """One suite for both databases: what is written is found again, changes exclude each other, and faults have names."""
 
 import asyncio
+import itertools
 import sqlite3
 
 import pytest
@@ -153,7 +154,7 @@ async def test_versions_are_reserved_for_one_caller_each(store):
     spans = await asyncio.gather(*(store.reserve_versions(10) for _ in range(4)), return_exceptions=True)
     good = sorted(span for span in spans if isinstance(span, tuple))
     assert len(good) >= 1
-    assert all(end <= start for (_, end), (start, _) in zip(good, good[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(good))
     later = await store.reserve_versions(10)
     assert later[0] >= good[-1][1]
 

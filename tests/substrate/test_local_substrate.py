@@ -74,7 +74,7 @@ def test_a_process_that_was_started_but_not_recorded_is_found_by_its_folder(subs
 
 def test_terminated_replica_ends_and_its_log_stays_readable_after_retirement(substrate, place):
     substrate.start(spec_of(place))
-    wait_until(lambda: (place / "r1.sock").exists(), 5)
+    wait_until((place / "r1.sock").exists, 5)
     substrate.terminate("r1")
     wait_until(lambda: not only(substrate).alive, 5)
     substrate.retire("r1")
@@ -103,7 +103,7 @@ def test_death_by_signal_is_named(substrate, place):
 
 def test_what_a_dead_replica_leaves_in_its_group_is_killed(substrate, place):
     pid = substrate.start(spec_of(place, TINY_CHILD="1"))
-    wait_until(lambda: (place / "r1.sock").exists(), 5)
+    wait_until((place / "r1.sock").exists, 5)
     record = processes.record_of(pid)
     assert record is not None
     os.kill(pid, signal.SIGKILL)
@@ -113,7 +113,7 @@ def test_what_a_dead_replica_leaves_in_its_group_is_killed(substrate, place):
 
 def test_kill_ends_a_replica_that_ignores_sigterm(substrate, place):
     substrate.start(spec_of(place, TINY_STUBBORN="1"))
-    wait_until(lambda: (place / "r1.sock").exists(), 5)
+    wait_until((place / "r1.sock").exists, 5)
     substrate.terminate("r1")
     assert only(substrate).alive
     substrate.kill("r1")

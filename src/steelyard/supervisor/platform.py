@@ -33,6 +33,7 @@ from steelyard.supervisor.ground import (
 from steelyard.supervisor.journal import Journal
 
 READY_TIMEOUT_S = 60.0
+SNAPSHOT_TIMEOUT_S = 10.0
 GIVE_UP_AFTER = 3  # early ends of a process during the start
 STOP_MARGIN_S = 5.0  # beyond the drain timeout that routers and control keep themselves
 SWEEP_PATIENCE_S = 2.0
@@ -119,6 +120,7 @@ class Supervisor:
             self.first_token = await self._ask_for_token()
         for index, router in enumerate(self._routers):
             await self._until_alive(router, self.settings.router_address(index))
+        await self._until_routers_know_the_endpoints()
 
     def _child(self, name: str, module: list[str], lifeline: int, files: ProcessFiles) -> Child:
         environment = {**os.environ, **replace(self.settings, lifeline_fd=lifeline).to_env()}
@@ -144,6 +146,17 @@ class Supervisor:
                 if time.monotonic() > deadline_s:
                     raise StartError(f"{child.name} does not answer after {READY_TIMEOUT_S:g} s; see {child.log_path}.")
                 await asyncio.sleep(0.05)
+
+    async def _until_routers_know_the_endpoints(self) -> None:
+        """Without a snapshot a router can only refuse. If they take long, the platform is up nevertheless."""
+        deadline_s = time.monotonic() + SNAPSHOT_TIMEOUT_S
+        async with _client(self.settings.control_address) as client:
+            while time.monotonic() < deadline_s:
+                with suppress(httpx.HTTPError, OSError, ValueError):
+                    if (await client.get("/internal/routers")).json().get("up_to_date"):
+                        return
+                await asyncio.sleep(0.05)
+        self._journal.note("routers_not_up_to_date", after_s=SNAPSHOT_TIMEOUT_S)
 
     async def _ask_for_token(self) -> str | None:
         """A token when the one that the command line has saved does not open this platform (or there is none)."""

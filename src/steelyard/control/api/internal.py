@@ -25,6 +25,13 @@ async def first_token(parts: Given, known: str = "") -> dict[str, str | None]:
     return {"token": await parts.operations.first_token(known)}
 
 
+@internal.get("/internal/routers")
+async def routers(parts: Given) -> dict[str, bool]:
+    """Whether every router has applied the current snapshot."""
+    version = parts.snapshots.version
+    return {"up_to_date": version > 0 and parts.snapshots.released(version)}
+
+
 @internal.get("/livez")
 async def livez() -> dict[str, str]:
     return {"status": "ok"}

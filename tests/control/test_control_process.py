@@ -1,0 +1,365 @@
+"""Control as a process with real (tiny) replica processes: what it starts, replaces, adopts, drains and leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+
+from steelyard.contracts.replica import ProcessRecord
+from steelyard.contracts.snapshot import Snapshot
+from steelyard.settings import Settings
+from steelyard.substrate import processes
+from support.waiting import wait_until
+
+BASE = "/api/2.0/serving-endpoints"
+TESTS = Path(__file__).parents[1]
+
+
+@dataclass
+class Control:
+    """A control on its own home; `start` may be called again after it has ended."""
+
+    home: Path
+    routers: int = 0
+    more: dict[str, str] = field(default_factory=dict)
+    lifeline: int = -1
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.settings = Settings(home=self.home)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(TESTS),
+            "STEELYARD_HOME": str(self.home),
+            "STEELYARD_ROUTERS": str(self.routers),
+            "STEELYARD_DRAIN_TIMEOUT_S": "1",
+            "STEELYARD_LIFELINE_FD": str(self.lifeline),
+            **self.more,
+        }
+        with (self.home / "control.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "support.tiny_control"],
+                stdout=log, stderr=log, env=environment, start_new_session=True,
+                pass_fds=[self.lifeline] if self.lifeline >= 0 else [],
+            )  # fmt: skip
+        path = self.settings.control_address.removeprefix("unix:")
+        self.http = httpx.Client(
+            transport=httpx.HTTPTransport(uds=path), base_url="http://control", timeout=10, trust_env=False
+        )
+        wait_until(self.alive, 30)
+
+    def alive(self) -> bool:
+        assert self.process.poll() is None, (self.home / "control.log").read_text()
+        try:
+            return self.http.get("/livez").status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(20)
+        for record in self.records().values():
+            processes.kill_group(record)
+
+    def deploy(self, name: str = "e", **environment: str) -> None:
+        self.http.post(BASE, json={"name": name, "config": config(**environment)}).raise_for_status()
+
+    def update(self, name: str = "e", **environment: str) -> None:
+        self.http.put(f"{BASE}/{name}/config", json=config(**environment)).raise_for_status()
+
+    def get(self, name: str = "e") -> dict:
+        return self.http.get(f"{BASE}/{name}").json()
+
+    def state(self, name: str = "e") -> tuple[str, str]:
+        state = self.get(name)["state"]
+        return state["ready"], state["config_update"]
+
+    def wait_ready(self, name: str = "e") -> None:
+        wait_until(lambda: self.state(name) == ("READY", "NOT_UPDATING"), 20)
+
+    def wait_failed(self, name: str = "e") -> None:
+        wait_until(lambda: self.state(name)[1] == "UPDATE_FAILED", 20)
+
+    def events(self, name: str = "e") -> list[str]:
+        return [event["message"] for event in self.http.get(f"{BASE}/{name}/events").json()["events"]]
+
+    def records(self) -> dict[str, ProcessRecord]:
+        """Live replicas by id."""
+        found = {}
+        for path in self.home.glob("replicas/*/process.json"):
+            record = msgspec.json.decode(path.read_bytes(), type=ProcessRecord)
+            if processes.is_alive(record):
+                found[path.parent.name] = record
+        return found
+
+    def snapshot(self, after: int = -1, router: int = -1, wait_s: float = 5) -> Snapshot:
+        params = {"after": after, "router": router, "wait_s": wait_s}
+        return msgspec.json.decode(self.http.get("/internal/snapshot", params=params).content, type=Snapshot)
+
+    def served(self) -> list[str]:
+        """Replicas that routers may use."""
+        return [
+            replica.id
+            for endpoint in self.snapshot().endpoints
+            for entity in endpoint.served_entities
+            for replica in entity.replicas
+        ]
+
+
+def config(**environment: str) -> dict:
+    return {"served_entities": [{"name": "m", "entity_name": "models:/tiny/1", "environment_vars": environment}]}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    made = Control(tmp_path_factory.mktemp("control"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def control(shared):
+    """One control for all tests that can share it, started again if the last one ended it; empty at each start."""
+    if shared.process is None or shared.process.poll() is not None:
+        shared.start()
+    for endpoint in shared.http.get(BASE).json()["endpoints"]:
+        shared.http.delete(f"{BASE}/{endpoint['name']}").raise_for_status()
+    wait_until(lambda: not shared.records() and not shared.snapshot().endpoints, 20)
+    return shared
+
+
+def test_endpoint_becomes_ready_and_reaches_the_snapshot(control):
+    control.deploy(TINY_CONCURRENCY="3")
+    control.wait_ready()
+    (replica,) = control.records()
+    assert control.served() == [replica]
+    entity = control.get()["config"]["served_entities"][0]
+    assert (entity["runtime"], entity["ready_replicas"], entity["replicas"]) == ("tiny", 1, 1)
+    assert "tiny replica" in control.http.get(f"{BASE}/e/served-models/m/logs").json()["logs"]
+
+
+def test_killed_replica_is_replaced(control):
+    control.deploy()
+    control.wait_ready()
+    ((replica, record),) = control.records().items()
+    os.kill(record.pid, signal.SIGKILL)
+    wait_until(lambda: replica not in control.served() and control.served(), 10)
+    control.wait_ready()
+    assert replica not in control.records()
+    assert any("was killed by SIGKILL" in message for message in control.events())
+
+
+def test_several_replicas_start_when_one_cannot_hold_the_wanted_concurrency(control):
+    wide = config(TINY_CONCURRENCY="2")
+    wide["served_entities"][0]["min_provisioned_concurrency"] = 6
+    control.http.post(BASE, json={"name": "e", "config": wide}).raise_for_status()
+    control.wait_ready()
+    assert len(control.records()) == 3
+    narrow = config(TINY_CONCURRENCY="2")
+    control.http.put(f"{BASE}/e/config", json=narrow).raise_for_status()
+    wait_until(lambda: len(control.records()) == 1, 10)
+    assert len(control.served()) == 1
+
+
+def test_killed_control_leaves_replicas_alone_and_its_successor_adopts_them(control):
+    control.deploy()
+    control.wait_ready()
+    before, snapshot = control.records(), control.snapshot()
+    control.process.kill()
+    control.process.wait(5)
+    assert control.records() == before
+    control.start()
+    after = control.snapshot()
+    assert control.records() == before
+    assert after.endpoints == snapshot.endpoints
+    assert after.version > snapshot.version
+    control.wait_ready()
+    assert control.records() == before
+
+
+def test_successor_replaces_what_died_and_ends_what_is_no_longer_wanted(control):
+    control.deploy("kept")
+    control.deploy("orphan")
+    control.wait_ready("kept")
+    control.wait_ready("orphan")
+    control.process.kill()
+    control.process.wait(5)
+    before = control.records()
+    (kept,) = [name for name in before if name.startswith("kept")]
+    os.kill(before[kept].pid, signal.SIGKILL)
+    with sqlite3.connect(control.home / "steelyard.db") as database:
+        database.execute("DELETE FROM endpoints WHERE name = 'orphan'")
+    control.start()
+    control.wait_ready("kept")
+    wait_until(lambda: all(name.startswith("kept") for name in control.records()), 10)
+    assert kept not in control.records()
+
+
+def test_update_that_fails_keeps_the_old_replica_and_tells_why(control):
+    control.deploy()
+    control.wait_ready()
+    before = control.records()
+    control.update(TINY_FAIL="the weights are missing")
+    control.wait_failed()
+    assert control.state() == ("READY", "UPDATE_FAILED")
+    assert control.records() == before
+    failed = control.get()["pending_config"]["served_entities"][0]["state"]
+    assert failed == {"deployment": "DEPLOYMENT_FAILED", "deployment_state_message": "the weights are missing"}
+    assert any("the weights are missing" in message for message in control.events())
+    control.update(FINE="now")
+    control.wait_ready()
+    assert control.records().keys() != before.keys()
+
+
+def test_update_that_dies_silently_is_tried_again_and_fails_with_its_last_words(control):
+    control.deploy(TINY_EXIT="7", TINY_PRINT="goodbye")
+    control.wait_failed()
+    assert control.state() == ("NOT_READY", "UPDATE_FAILED")
+    assert sum("starts" in message for message in control.events()) == 4
+    state = control.get()["pending_config"]["served_entities"][0]["state"]
+    assert "exited with status 7" in state["deployment_state_message"]
+    assert "goodbye" in state["deployment_state_message"]
+    assert "goodbye" in control.http.get(f"{BASE}/e/served-models/m/build-logs").json()["logs"]
+
+
+def test_old_replica_ends_only_after_every_router_has_let_go_of_it(tmp_path):
+    control = Control(tmp_path, routers=1)
+    control.start()
+    try:
+        control.deploy()
+        control.wait_ready()
+        first = control.snapshot(router=0)
+        (old,) = control.records()
+        control.update(NEW="1")
+        control.wait_ready()
+        second = control.snapshot(after=first.version, router=0)
+        while [entity.replicas[0].id for entity in second.endpoints[0].served_entities] == [old]:
+            second = control.snapshot(after=second.version, router=0)
+        assert old in control.records()
+        control.snapshot(after=second.version, router=0, wait_s=0)
+        wait_until(lambda: old not in control.records(), 5)
+    finally:
+        control.close()
+
+
+def test_one_endpoint_in_trouble_does_not_hold_up_another(control):
+    control.deploy("mute", TINY_WAIT_FOR="/no/such/file")
+    control.deploy("broken", TINY_EXIT="1")
+    control.deploy("fine")
+    control.wait_ready("fine")
+    assert control.state("mute") == ("NOT_READY", "IN_PROGRESS")
+    wait_until(
+        lambda: (
+            [
+                entity["state"]["deployment_state_message"]
+                for entity in control.get("mute")["pending_config"]["served_entities"]
+            ]
+            == ["waiting"]
+        ),
+        5,
+    )
+
+
+def test_replica_that_is_never_ready_fails_after_the_start_timeout(tmp_path):
+    control = Control(tmp_path, more={"STEELYARD_START_TIMEOUT_S": "1"})
+    control.start()
+    try:
+        control.deploy(TINY_WAIT_FOR="/no/such/file")
+        control.wait_failed()
+        wait_until(lambda: not control.records(), 10)
+        assert any("not ready within 1 s" in message for message in control.events())
+    finally:
+        control.close()
+
+
+def test_deleted_endpoint_leaves_nothing_even_if_its_replica_is_stubborn(control):
+    control.deploy(TINY_STUBBORN="1", TINY_CHILD="1")
+    control.wait_ready()
+    (record,) = control.records().values()
+    assert control.http.delete(f"{BASE}/e").json() == {}
+    assert control.http.get(f"{BASE}/e").status_code == 404
+    wait_until(lambda: control.served() == [], 5)
+    wait_until(lambda: not processes.group_is_alive(record), 15)
+    control.deploy()
+    control.wait_ready()
+
+
+def test_stopped_endpoint_runs_nothing_and_comes_back(control):
+    control.deploy()
+    control.wait_ready()
+    control.http.put(f"{BASE}/e/config/stop").raise_for_status()
+    wait_until(lambda: not control.records(), 10)
+    assert control.snapshot().endpoints[0].stopped
+    control.http.put(f"{BASE}/e/config/start").raise_for_status()
+    control.wait_ready()
+    assert control.get()["config"]["config_version"] == 2
+
+
+def test_locked_store_stops_changes_but_not_the_care_for_replicas(control):
+    control.deploy()
+    control.wait_ready()
+    ((old, record),) = control.records().items()
+    holder = sqlite3.connect(control.home / "steelyard.db")
+    holder.execute("BEGIN EXCLUSIVE")
+    try:
+        os.kill(record.pid, signal.SIGKILL)
+        wait_until(lambda: control.served() not in ([], [old]), 15)
+        reply = control.http.get(BASE)
+        assert (reply.status_code, reply.json()["error_code"]) == (503, "TEMPORARILY_UNAVAILABLE")
+    finally:
+        holder.rollback()
+        holder.close()
+    wait_until(lambda: control.http.get(BASE).status_code == 200, 10)
+    wait_until(lambda: any("was killed by SIGKILL" in message for message in control.events()), 10)
+
+
+@pytest.mark.parametrize("stubborn", [{}, {"TINY_STUBBORN": "1"}])
+def test_control_told_to_end_leaves_no_replica(control, stubborn):
+    control.deploy(**stubborn)
+    control.wait_ready()
+    (record,) = control.records().values()
+    control.process.terminate()
+    assert control.process.wait(15) == 0
+    assert not processes.group_is_alive(record)
+
+
+def test_end_of_the_lifeline_ends_control_and_replicas(tmp_path):
+    read_end, write_end = os.pipe()
+    control = Control(tmp_path, lifeline=read_end)
+    try:
+        control.start()
+        control.deploy()
+        control.wait_ready()
+        (record,) = control.records().values()
+        os.close(write_end)
+        assert control.process.wait(15) == 0
+        assert not processes.group_is_alive(record)
+    finally:
+        os.close(read_end)
+        control.close()
+
+
+def test_control_that_cannot_open_its_store_says_so_in_one_line(tmp_path):
+    environment = {**os.environ, "STEELYARD_HOME": str(tmp_path), "STEELYARD_STORE_URL": "mysql://u:secret@h/d"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "steelyard.control"],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert ended.returncode == 1
+    assert "sqlite or postgresql" in ended.stderr
+    assert "secret" not in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,49 @@
+"""The ground is cleared before anything starts: locks, folders, ports, and what a killed platform left."""
+
+import subprocess
+
+import pytest
+
+from steelyard.settings import Settings
+from steelyard.substrate import processes
+from steelyard.supervisor.ground import ProcessFiles, StartError, free_port, locked_home, private_folder
+
+
+def test_home_is_locked_once_and_free_again(tmp_path):
+    home = tmp_path / "home"
+    with locked_home(home):
+        assert home.stat().st_mode & 0o777 == 0o700
+        with pytest.raises(StartError, match="already"), locked_home(home):
+            pass
+    with locked_home(home):
+        pass
+
+
+def test_folder_of_somebody_else_is_refused(tmp_path):
+    target = tmp_path / "target"
+    target.mkdir()
+    (tmp_path / "link").symlink_to(target)
+    with pytest.raises(StartError, match="not a folder of ours"):
+        private_folder(tmp_path / "link")
+
+
+def test_port_zero_gives_a_free_one():
+    assert free_port("127.0.0.1", 0) > 0
+
+
+@pytest.mark.anyio
+async def test_leftovers_are_asked_then_killed(tmp_path):
+    files = ProcessFiles(Settings(home=tmp_path))
+    gentle = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    stubborn = subprocess.Popen(["sh", "-c", "trap '' TERM; echo; sleep 60 & wait; sleep 60"],
+                                stdout=subprocess.PIPE, start_new_session=True)  # fmt: skip
+    stubborn.stdout.readline()
+    files.write("control", gentle.pid)
+    files.write("router-0", stubborn.pid)
+    record = processes.record_of(stubborn.pid)
+    assert len(files.running()) == 2
+    assert await files.clear(0.3) == 1
+    assert files.running() == []
+    assert not processes.group_is_alive(record)
+    assert (gentle.wait(5), stubborn.wait(5)) == (-15, -9)
+    assert await files.clear(0.3) == 0
