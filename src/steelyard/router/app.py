@@ -6,6 +6,7 @@ what all requests share: ledger, table, dispatcher, identity, the set of live re
 
 from __future__ import annotations
 
+import asyncio
 import time
 from random import Random
 
@@ -50,6 +51,7 @@ class Router:
 
     def __init__(self, settings: Settings, rng: Random) -> None:
         self.settings = settings
+        self.loop = asyncio.get_running_loop()
         self.ledger = Ledger()
         self.measures = RouterMeasures()
         self.totals = WaitingTotals()

@@ -138,7 +138,7 @@ class Exchange(ResponseSink):
 
     def on_client_gone(self) -> None:
         self._leave()
-        self._end(CLIENT_GONE)
+        self._end(CLIENT_GONE, soon=True)
 
     def on_deadline(self) -> None:
         started = self._state is _STREAMING
@@ -149,7 +149,8 @@ class Exchange(ResponseSink):
         if started:
             self._break_off(error)
         else:
-            self.refuse(error)
+            self.reply.send_error(error, [(b"x-request-id", self._inbound.request_id)])
+            self._end(error.status, soon=True)
 
     def _leave(self) -> None:
         """Get out of the line, or off the replica, which learns of it by the closed connection."""
@@ -275,7 +276,7 @@ class Exchange(ResponseSink):
             event = error_event(error)
             self.reply.write(event if self._watch.at_boundary else b"\n\n" + event)
         self.reply.abort()
-        self._end(error.status)
+        self._end(error.status, soon=True)
 
     def _release(self, *, completed: bool = False) -> None:
         """Settle the attempt, if there is one."""
@@ -286,8 +287,8 @@ class Exchange(ResponseSink):
             if completed:
                 self.entity.rate.completed(time.monotonic())
 
-    def _end(self, status: int) -> None:
-        """The one way out: count it, forget it, and wake the next in line."""
+    def _end(self, status: int, *, soon: bool = False) -> None:
+        """The one way out: count it, forget it, and wake the next in line (`soon`: after the replica was told)."""
         self._state = _DONE
         router = self._router
         router.live.discard(self)
@@ -295,4 +296,7 @@ class Exchange(ResponseSink):
         measures.count(status)
         measures.latency.observe(time.monotonic() - self.started_s)
         if self.entity.line:
-            router.dispatcher.wake(self.entity)
+            if soon:  # a cancelled connection closes in the loop's next turn: not before that is its place free
+                router.loop.call_soon(router.dispatcher.wake, self.entity)
+            else:
+                router.dispatcher.wake(self.entity)

@@ -199,7 +199,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.bytes_seen += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail_malformed(sink, str(error))
             return
         if not self._head_done and self.bytes_seen > _MAX_HEAD_BYTES:

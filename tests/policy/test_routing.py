@@ -1,0 +1,96 @@
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steelyard.policy.ledger import Ledger
+from steelyard.policy.routing import Candidate, PowerOfTwoChoices, Reason, RoundRobin
+
+
+def fleet(count, limit=1000):
+    ledger = Ledger()
+    return ledger, [Candidate(ledger.account(f"r{i}"), limit) for i in range(count)]
+
+
+def choosers(ledger, seed=1):
+    return [PowerOfTwoChoices(ledger, Random(seed)), RoundRobin(ledger)]
+
+
+@given(st.integers(1, 30), st.integers(0, 5), st.integers(0, 200), st.integers(0, 2**32))
+def test_a_decision_is_charged_and_never_exceeds_a_limit(count, limit, arrivals, seed):
+    for make in range(2):
+        ledger, candidates = fleet(count, limit)
+        chooser = choosers(ledger, seed)[make]
+        taken = 0
+        for _ in range(arrivals):
+            decision = chooser.choose(candidates, 0.0, 3)
+            if decision is None:
+                assert all(candidate.account.in_flight == limit for candidate in candidates)
+                break
+            taken += 1
+            assert decision.entry.account is decision.replica.account
+        assert ledger.in_flight == taken == min(arrivals, count * limit)
+        assert ledger.outstanding_mu == 3 * taken
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_burst_in_one_instant_spreads_evenly_over_idle_replicas(seed):
+    ledger, candidates = fleet(8)
+    chooser = PowerOfTwoChoices(ledger, Random(seed))
+    for _ in range(64):
+        chooser.choose(candidates, 0.0, 1)
+    loads = [candidate.account.in_flight for candidate in candidates]
+    assert max(loads) - min(loads) <= 1
+
+
+def test_two_choices_over_many_replicas_stay_far_better_than_random():
+    ledger, candidates = fleet(100)
+    chooser = PowerOfTwoChoices(ledger, Random(7))
+    reasons = Counter(chooser.choose(candidates, 0.0, 1).reason for _ in range(1000))
+    assert max(candidate.account.in_flight for candidate in candidates) <= 14
+    assert reasons == {Reason.LESS_BUSY: 1000}
+
+
+def test_ties_are_broken_at_random_and_repeatably():
+    def firsts(seed):
+        ledger, candidates = fleet(4)
+        chooser = PowerOfTwoChoices(ledger, Random(seed))
+        result = []
+        for _ in range(400):
+            decision = chooser.choose(candidates, 0.0, 1)
+            result.append(candidates.index(decision.replica))
+            decision.entry.settle()
+        return result
+
+    assert firsts(3) == firsts(3)
+    counts = Counter(firsts(3))
+    assert all(70 <= counts[index] <= 130 for index in range(4))
+
+
+def test_a_marked_replica_gets_nothing_until_its_mark_expires():
+    for make in range(2):
+        ledger, candidates = fleet(2)
+        chooser = choosers(ledger)[make]
+        candidates[0].mark.put(10.0, 1.0, "test")
+        for _ in range(10):
+            assert chooser.choose(candidates, 10.5, 1).replica is candidates[1]
+        candidates[1].mark.put(10.5, 1.0, "test")
+        assert chooser.choose(candidates, 10.6, 1) is None
+        assert chooser.choose(candidates, 11.0, 1).replica is candidates[0]
+
+
+def test_free_replicas_are_found_even_when_the_two_drawn_are_full():
+    ledger, candidates = fleet(50, limit=1)
+    chooser = PowerOfTwoChoices(ledger, Random(1))
+    assert {chooser.choose(candidates, 0.0, 1).replica.account.replica for _ in range(50)} == {
+        f"r{i}" for i in range(50)
+    }
+    assert chooser.choose(candidates, 0.0, 1) is None
+
+
+def test_nobody_to_choose_from_is_no_decision():
+    ledger = Ledger()
+    for chooser in choosers(ledger):
+        assert chooser.choose([], 0.0, 1) is None

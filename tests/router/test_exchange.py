@@ -1,0 +1,284 @@
+"""One request's life: every way in which it can go, and in each of them exactly one settlement.
+
+`world` checks at its end that the ledger is at rest and that what was charged was settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from support.raw_http import until
+from support.router_world import world
+
+pytestmark = pytest.mark.anyio
+
+CHAT = "/v1/chat/completions"
+
+
+async def test_a_request_goes_to_the_replica_and_its_answer_comes_back(tmp_path):
+    async with world(tmp_path) as w:
+        reply = await w.ask({"do": "echo", "x": 1}, cookie="secret", x_custom="kept", accept="*/*")
+        assert (reply.status, json.loads(reply.body)) == (200, {"do": "echo", "x": 1})
+        assert reply.headers["served-model-name"] == "m-1"
+        assert reply.headers["x-replica"] == "m-1-0"
+        (request,) = w.replicas[0].requests
+        assert request.path == "/invocations"
+        assert request.header(b"x-custom") == b"kept"
+        assert request.header(b"authorization") is None
+        assert request.header(b"cookie") is None
+        assert request.header(b"x-steelyard-priority") == b"interactive"
+        assert 290_000 < int(request.header(b"x-steelyard-deadline-ms")) <= 297_000
+        assert request.header(b"x-request-id").decode() == reply.headers["x-request-id"]
+
+
+async def test_a_clients_request_id_is_kept_and_its_steelyard_headers_are_not(tmp_path):
+    async with world(tmp_path) as w:
+        reply = await w.ask({}, x_request_id="abc-1", x_steelyard_principal="root", x_steelyard_priority="probe")
+        assert reply.headers["x-request-id"] == "abc-1"
+        (request,) = w.replicas[0].requests
+        assert request.header(b"x-request-id") == b"abc-1"
+        assert request.header(b"x-steelyard-principal") is None
+        assert request.header(b"x-steelyard-priority") == b"interactive"
+        reply = await w.ask({}, x_request_id="not valid!")
+        assert reply.headers["x-request-id"] != "not valid!"
+
+
+async def test_headers_that_the_client_lists_in_connection_stop_at_the_router(tmp_path):
+    async with world(tmp_path) as w:
+        await w.ask({}, connection="keep-alive, x-hop", x_hop="1", x_kept="1")
+        (request,) = w.replicas[0].requests
+        assert request.header(b"x-hop") is None
+        assert request.header(b"x-kept") == b"1"
+
+
+@pytest.mark.parametrize("status", [200, 400, 422, 429, 500, 503])
+async def test_a_replicas_own_status_passes_through(tmp_path, status):
+    async with world(tmp_path) as w:
+        assert (await w.ask({"do": "status", "status": status})).status == status
+        assert len(w.replicas[0].requests) == 1
+
+
+async def test_events_pass_through_one_by_one_as_they_come(tmp_path):
+    async with world(tmp_path) as w:
+        client = await w.begin({"do": "stream", "events": 5, "stall_after": 2})
+        head = await client.reader.readuntil(b"\r\n\r\n")
+        assert b"transfer-encoding: chunked" in head
+        assert b'"n":1' in await client.reader.readuntil(b'{"n":1}\n\n')  # before the stream has ended
+        client.close()
+        await until(lambda: w.replicas[0].gone == 1)
+
+
+async def test_a_whole_stream_ends_with_done(tmp_path):
+    async with world(tmp_path) as w:
+        reply = await w.ask({"do": "stream", "model": "m"}, CHAT)
+        assert reply.complete
+        assert reply.body.endswith(b"data: [DONE]\n\n")
+        assert reply.body.count(b"data: ") == 4
+
+
+# --- the settle matrix: outcome × stream or not (each world checks one settlement per charge)
+
+STREAM = [False, True]
+
+
+@pytest.mark.parametrize("stream", STREAM)
+async def test_an_upstream_error_is_settled_once(tmp_path, stream):
+    async with world(tmp_path) as w:
+        await w.ask({"do": "status", "status": 500, "stream": stream})
+        assert w.router.ledger.settled_total_mu == 1
+
+
+@pytest.mark.parametrize("stream", STREAM)
+async def test_the_deadline_ends_a_request_that_the_replica_holds(tmp_path, stream):
+    async with world(tmp_path) as w:
+        command = {"do": "stream", "stall_after": 1} if stream else {"do": "hold"}
+        reply = await w.ask(command, x_request_timeout_ms="150")
+        if stream:
+            assert reply.status == 200
+            assert not reply.complete
+            assert b"DEADLINE_EXCEEDED" in reply.body
+            assert b"[DONE]" not in reply.body
+        else:
+            assert reply.status == 504
+            assert json.loads(reply.body)["error_code"] == "DEADLINE_EXCEEDED"
+        await until(lambda: w.replicas[0].gone == 1)
+
+
+async def test_a_timeout_above_the_settings_is_capped(tmp_path):
+    async with world(tmp_path, request_timeout_s=0.15) as w:
+        assert (await w.ask({"do": "hold"}, x_request_timeout_ms="60000")).status == 504
+
+
+@pytest.mark.parametrize("value", ["-1", "0", "soon", "1.5", "9" * 30])
+async def test_a_timeout_that_cannot_be_read_is_refused(tmp_path, value):
+    async with world(tmp_path) as w:
+        assert (await w.ask({}, x_request_timeout_ms=value)).status == 400
+
+
+@pytest.mark.parametrize("stream", STREAM)
+async def test_a_client_that_leaves_while_the_replica_works_is_noticed_by_the_replica(tmp_path, stream):
+    async with world(tmp_path) as w:
+        client = await w.begin({"do": "stream", "stall_after": 2} if stream else {"do": "hold"})
+        await until(lambda: w.replicas[0].held)
+        client.close()
+        await until(lambda: w.replicas[0].gone == 1, 1.0)
+        await w.settled()
+        assert b'code="499"' in w.router.measures.set.render()
+
+
+async def test_a_client_that_leaves_the_queue_is_never_sent(tmp_path):
+    async with world(tmp_path, max_concurrency=1) as w:
+        first = await w.begin({"do": "hold"})
+        await until(lambda: w.replicas[0].held)
+        second = await w.begin({"do": "hold"})
+        await until(lambda: w.queued == 1)
+        second.close()
+        await until(lambda: w.queued == 0)
+        w.replicas[0].release()
+        assert (await first.reply()).status == 200
+        assert len(w.replicas[0].requests) == 1
+
+
+async def test_a_client_that_leaves_while_connecting_is_never_sent(tmp_path):
+    async with world(tmp_path) as w:
+        client = await w.begin({"do": "hold"})
+        client.close()
+        await w.settled()
+        await until(lambda: w.replicas[0].gone == len(w.replicas[0].requests))
+
+
+@pytest.mark.parametrize("stream", STREAM)
+async def test_a_replica_that_dies_before_its_first_byte_is_replaced_by_another(tmp_path, stream):
+    async with world(tmp_path, 2) as w:
+        w.replicas[0].always = "die"
+        for _ in range(6):
+            reply = await w.ask({"do": "stream" if stream else "echo"})
+            assert (reply.status, reply.complete) == (200, True)
+        assert w.router.ledger.charged_total_mu == len(w.replicas[0].requests) + len(w.replicas[1].requests)
+
+
+async def test_a_request_is_retried_once_and_not_more(tmp_path):
+    async with world(tmp_path, 3) as w:
+        for replica in w.replicas:
+            replica.always = "die"
+        reply = await w.ask({})
+        assert reply.status == 502
+        assert json.loads(reply.body)["error_code"] == "REPLICA_FAILED"
+        assert sum(len(replica.requests) for replica in w.replicas) == 2
+
+
+async def test_when_the_only_replica_dies_its_requests_wait_for_the_next_one(tmp_path):
+    async with world(tmp_path, 1) as w:
+        clients = [await w.begin({"do": "hold", "n": n}) for n in range(5)]
+        await until(lambda: len(w.replicas[0].held) == 5)
+        await w.replicas[0].kill()
+        await until(lambda: w.queued == 5)
+        w.apply(recovering=True)
+        new = await w.add_replica()
+        new.always = "echo"
+        w.apply(new)
+        for n, client in enumerate(clients):
+            reply = await client.reply()
+            assert (reply.status, json.loads(reply.body)["n"]) == (200, n)
+
+
+async def test_a_replica_that_refuses_connections_costs_no_retry_and_comes_back_when_its_mark_expires(tmp_path):
+    async with world(tmp_path, 1) as w:
+        await w.replicas[0].kill()
+        client = await w.begin({"n": 1})
+        await until(lambda: w.queued == 1)
+        await w.replicas[0].start()
+        reply = await client.reply()
+        assert reply.status == 200
+
+
+async def test_stale_connections_are_replaced_without_the_client_noticing(tmp_path):
+    async with world(tmp_path, 1) as w:
+        for _ in range(5):
+            assert (await w.ask({})).status == 200
+            w.replicas[0].drop_idle_connections()
+            assert (await w.ask({})).status == 200
+
+
+async def test_a_draining_replicas_refusal_goes_elsewhere(tmp_path):
+    async with world(tmp_path, 2) as w:
+        w.replicas[0].always = "drain"
+        for _ in range(8):
+            reply = await w.ask({})
+            assert reply.status == 200
+            assert "x-steelyard-draining" not in reply.headers
+        assert len(w.replicas[0].requests) <= 1  # marked after the first
+
+
+@pytest.mark.parametrize("do", ["half_head", "garbage"])
+async def test_an_answer_that_is_not_http_is_502_and_not_retried(tmp_path, do):
+    async with world(tmp_path, 2) as w:
+        for replica in w.replicas:
+            replica.always = do
+        assert (await w.ask({})).status == 502
+        assert sum(len(replica.requests) for replica in w.replicas) == 1
+
+
+async def test_a_body_cut_after_its_first_byte_is_cut_for_the_client_too(tmp_path):
+    async with world(tmp_path, 2) as w:
+        reply = await w.ask({"do": "cut_body"})
+        assert reply.status == 200
+        assert not reply.complete
+        assert sum(len(replica.requests) for replica in w.replicas) == 1
+
+
+@pytest.mark.parametrize("how", [{"cut_after": 2}, {"cut_inside": True}])
+async def test_a_cut_stream_ends_with_an_error_event_and_without_done(tmp_path, how):
+    async with world(tmp_path, 2) as w:
+        reply = await w.ask({"do": "stream", "model": "m", **how}, CHAT)
+        assert reply.status == 200
+        assert not reply.complete
+        *_, last, rest = reply.body.split(b"\n\n")
+        assert rest == b""
+        error = json.loads(last.removeprefix(b"data: "))["error"]
+        assert error["code"] == "REPLICA_FAILED"
+        assert b"[DONE]" not in reply.body
+        assert sum(len(replica.requests) for replica in w.replicas) == 1
+
+
+async def test_an_openai_stream_that_ends_without_done_is_not_passed_off_as_complete(tmp_path):
+    async with world(tmp_path) as w:
+        reply = await w.ask({"do": "stream", "model": "m", "no_done": True}, CHAT)
+        assert not reply.complete
+        assert b'"error"' in reply.body
+        plain = await w.ask({"do": "stream", "no_done": True})  # other dialects have other ends
+        assert plain.complete
+
+
+async def test_a_slow_client_holds_its_replica_back_and_loses_nothing(tmp_path):
+    async with world(tmp_path) as w:
+        client = await w.begin({"do": "big", "bytes": 30_000_000})
+        await until(lambda: w.replicas[0].requests)
+        await asyncio.sleep(0.3)
+        buffered = sum(c.transport.get_write_buffer_size() for c in w.replicas[0].server.connections)
+        assert buffered > 10_000_000  # the router did not take it all in
+        reply = await client.reply()
+        assert len(reply.body) == 30_000_000
+        assert (await w.ask({})).status == 200
+
+
+async def test_a_large_request_body_arrives_whole(tmp_path):
+    async with world(tmp_path) as w:
+        text = "x" * 5_000_000
+        reply = await w.ask({"text": text})
+        assert json.loads(reply.body)["text"] == text
+
+
+async def test_pipelined_queries_are_answered_in_order(tmp_path):
+    async with world(tmp_path) as w:
+        client = await w.begin({"n": 0})
+        for n in range(1, 10):
+            client.request(
+                "POST", "/serving-endpoints/m/invocations", b'{"n":%d}' % n, authorization="Bearer test-token"
+            )
+        for n in range(10):
+            assert json.loads((await client.reply()).body)["n"] == n
+        client.close()
