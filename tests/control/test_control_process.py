@@ -359,7 +359,7 @@ def test_control_that_cannot_open_its_store_says_so_in_one_line(tmp_path):
         text=True,
         timeout=30,
     )
-    assert ended.returncode == 1
+    assert ended.returncode == 2
     assert "sqlite or postgresql" in ended.stderr
     assert "secret" not in ended.stderr
     assert "Traceback" not in ended.stderr

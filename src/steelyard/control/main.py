@@ -31,6 +31,7 @@ from steelyard.observe.logs import configure_logs, get_logger
 from steelyard.settings import Settings
 from steelyard.substrate import LocalSubstrate
 
+MISCONFIGURED_STATUS = 2  # starting it again would not help
 API_GRACE_S = 2  # for calls in progress when control ends
 
 
@@ -107,6 +108,9 @@ def main() -> None:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings))
-    except (SteelyardError, ValueError) as error:
-        get_logger().error("control_failed", reason=str(error))
+    except ValueError as error:
+        get_logger().error("control_misconfigured", reason=str(error))
+        sys.exit(MISCONFIGURED_STATUS)
+    except SteelyardError as error:
+        get_logger().error("control_failed", reason=error.message)
         sys.exit(1)

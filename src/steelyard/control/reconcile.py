@@ -114,6 +114,9 @@ class Reconciler:
                     except SteelyardError as error:
                         self._log.warning("round_failed", reason=error.message)
                         again = False
+                    except Exception:  # a full disk, say: traffic goes on, and the next round may succeed
+                        self._log.exception("round_failed")
+                        again = False
                     if not again:
                         await self._rest()
             finally:

@@ -139,16 +139,15 @@ class LocalSubstrate:
             logfiles.bound(folder / LOG_FILE, self._log_limit_bytes)
 
     def log_files(self, endpoint_id: str, served_entity: str) -> list[Path]:
-        """Logs of the entity's replicas, the newest first, running before retired."""
-        found: list[Path] = []
-        for place in (self._dir, self._dir / _RETIRED):
-            mine = [
-                folder / LOG_FILE
-                for folder, spec in self._folders(place)
-                if spec.endpoint_id == endpoint_id and spec.served_entity == served_entity
-            ]
-            found += sorted(mine, key=_modified_s, reverse=True)
-        return found
+        """Logs of the entity's replicas, running and retired, the last started first."""
+        mine = [
+            folder
+            for place in (self._dir, self._dir / _RETIRED)
+            for folder, spec in self._folders(place)
+            if spec.endpoint_id == endpoint_id and spec.served_entity == served_entity
+        ]
+        mine.sort(key=lambda folder: _modified_s(folder / SPEC_FILE), reverse=True)
+        return [folder / LOG_FILE for folder in mine]
 
     def record_files(self) -> list[Path]:
         """Where the processes of all replicas that are not put away are recorded."""

@@ -19,6 +19,7 @@ from steelyard.supervisor.journal import Journal
 BACKOFF_FIRST_S = 0.1
 BACKOFF_LIMIT_S = 10.0
 HEALTHY_AFTER_S = 30.0
+MISCONFIGURED_STATUS = 2
 
 
 class Child:
@@ -38,6 +39,7 @@ class Child:
         self.name = name
         self.log_path = log_path
         self.ended_early = 0  # times in a row that it ended before it was healthy
+        self.is_misconfigured = False  # it said that starting it again would not help
         self._command = list(command)
         self._environment = dict(environment)
         self._descriptors = list(descriptors)
@@ -57,6 +59,7 @@ class Child:
             if time.monotonic() - started_s >= HEALTHY_AFTER_S:
                 wait_s, self.ended_early = BACKOFF_FIRST_S, 0
             self.ended_early += 1
+            self.is_misconfigured = status == MISCONFIGURED_STATUS
             self._journal.note("process_ended", name=self.name, status=status, restart_in_s=wait_s)
             await asyncio.sleep(wait_s)
             wait_s = min(BACKOFF_LIMIT_S, wait_s * 2)

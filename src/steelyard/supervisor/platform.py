@@ -141,7 +141,7 @@ class Supervisor:
                 with suppress(httpx.HTTPError, OSError):
                     if (await client.get("/livez")).status_code == 200:
                         return
-                if child.ended_early >= GIVE_UP_AFTER:
+                if child.is_misconfigured or child.ended_early >= GIVE_UP_AFTER:
                     raise StartError(f"{child.name} does not start: {_reason(child.last_words())}")
                 if time.monotonic() > deadline_s:
                     raise StartError(f"{child.name} does not answer after {READY_TIMEOUT_S:g} s; see {child.log_path}.")

@@ -21,7 +21,7 @@ logs = APIRouter(tags=["logs"])
 
 @logs.get(PREFIX + "/{name}/served-models/{served_model}/logs", responses=errors(404))
 async def service_logs(name: EndpointName, served_model: str, parts: Given) -> LogsOutput:
-    """The newest output of the entity's replicas, the newest replica last."""
+    """The newest output of the entity's replicas, running or lately ended, the last started last."""
     return await _read(parts, name, served_model, logfiles.tail, LOGS_AT_ONCE)
 
 
