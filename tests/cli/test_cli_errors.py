@@ -86,6 +86,7 @@ def test_a_model_path_that_does_not_exist(steelyard, tmp_path):
         ["query", "x"],
         ["query", "x", "{}", "--chat", "both"],
         ["query", "x", "[1]", "--stream"],
+        ["query", "x", "{}", "--temperature", "0"],
         ["up", "--port", "99999"],
         ["up", "--no-auth", "--host", "0.0.0.0"],
     ],

@@ -160,7 +160,9 @@ class Client:
             message, code = body["message"], body["error_code"]
         except (ValueError, KeyError, TypeError):
             return self._stranger(reply)
-        hint = _HINTS.get(reply.status_code, f"{self.connection.url}/docs describes the API.")
+        hint = _HINTS.get(
+            reply.status_code, "The request has to change; `steelyard COMMAND --help` and docs/ show the forms."
+        )
         if code == "INVALID_STATE":
             hint = _STATE_HINT
         if "retry-after" in reply.headers:

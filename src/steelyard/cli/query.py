@@ -19,12 +19,14 @@ def query(
     name: Annotated[str, typer.Argument(help="Name of the endpoint.")],
     body: Annotated[str | None, typer.Argument(metavar="[JSON|@FILE|-]", help="The request's body.")] = None,
     chat: Annotated[str | None, typer.Option(help="Send this text as a chat message instead of a body.")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, help="With --chat: 0 is the likeliest text.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="With --chat: length limit of the answer.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Show the answer as it is made.")] = False,
     url: Url = None,
     token: Token = None,
 ) -> None:
     """Ask an endpoint."""
-    request = _request(body, chat)
+    request = _request(body, chat, {"temperature": temperature, "max_tokens": max_tokens})
     with connect(url, token) as client:
         if stream:
             if not isinstance(request, dict):
@@ -60,11 +62,14 @@ def streamed_text(data: str) -> str:
     return "".join(pieces)
 
 
-def _request(body: str | None, chat: str | None) -> Any:
+def _request(body: str | None, chat: str | None, options: dict[str, float | None]) -> Any:
+    options = {name: value for name, value in options.items() if value is not None}
     if (body is None) == (chat is None):
         raise usage_error("Give a body or --chat, one of them.", _HINT)
     if body is None:
-        return {"messages": [{"role": "user", "content": chat}]}
+        return {"messages": [{"role": "user", "content": chat}], **options}
+    if options:
+        raise usage_error(f"{', '.join(options)} can be given with --chat only.", "Put them into the body.")
     try:
         return json.loads(_text(body))
     except ValueError as error:

@@ -51,7 +51,8 @@ def _openai(url: str, token: str, python: str) -> str:
 from openai import OpenAI
 client = OpenAI(base_url="{url}/v1", api_key="{token}")
 question = {json.dumps(SMOLLM2.request["messages"])}
-for chunk in client.chat.completions.create(model="{SMOLLM2.name}", messages=question, max_tokens=48, stream=True):
+answer = client.chat.completions.create(model="{SMOLLM2.name}", messages=question, temperature=0, stream=True)
+for chunk in answer:
     print(chunk.choices[0].delta.content or "", end="", flush=True)
 print()
 EOF"""
