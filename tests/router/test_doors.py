@@ -31,8 +31,8 @@ async def test_without_a_valid_token_nothing_but_health_is_answered(tmp_path):
             assert (await ask(w.address, "POST", path, b"{}")).status == 401
         for value in (BEARER, basic, f"bearer {TOKEN}"):
             assert (await ask(w.address, "POST", INVOCATIONS, b"{}", authorization=value)).status == 200
-        for path in ("/livez", "/readyz"):
-            assert (await ask(w.address, "GET", path)).status == 200
+        for path, status in (("/livez", 200), ("/readyz", 200), ("/.well-known/databricks-config", 404)):
+            assert (await ask(w.address, "GET", path)).status == status
 
 
 async def test_two_authorization_headers_are_neither(tmp_path):
@@ -66,7 +66,8 @@ async def test_a_revoked_token_is_refused_from_the_next_snapshot_on(tmp_path):
         ("GET", "/internal/snapshot", 404, "Nothing"),
         ("GET", "/", 404, "Nothing"),
         ("GET", "/api/2.0/serving-endpoints", 503, "control plane"),
-        ("GET", "/.well-known/databricks-config", 404, "Nothing"),
+        ("TRACE", "/api/2.0/serving-endpoints", 405, "TRACE"),
+        ("OPTIONS", "*", 405, "OPTIONS"),
     ],
 )
 async def test_what_is_not_served_is_named(tmp_path, method, path, status, word):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from steelyard.errors import BadRequest
 from steelyard.settings import HttpLimits
 from steelyard.wire.server import HttpServer, Reply, Request
 from steelyard.wire.sse import DONE, encode_event
@@ -58,9 +59,13 @@ class FakeReplica:
         self.running += 1
         self.peak = max(self.peak, self.running)
         reply.on_disconnect = self._note_gone
-        command = json.loads(request.body)
-        do = self.always or command.get("do", "echo")
-        getattr(self, f"_{do}")(command, request, reply)
+        try:
+            command = dict(json.loads(request.body))
+            act = getattr(self, f"_{self.always or command.get('do', 'echo')}")
+        except (ValueError, TypeError, AttributeError):
+            self._finish(reply, lambda reply: reply.send_error(BadRequest("The command cannot be read.")))
+            return
+        act(command, request, reply)
 
     def _note_gone(self) -> None:
         self.gone += 1

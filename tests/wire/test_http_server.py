@@ -196,6 +196,24 @@ async def test_endless_chunk_framing_is_refused():
         assert reply.status in {413, 431}
 
 
+async def test_bodies_that_are_still_arriving_are_bounded_together():
+    async with serving(replace(LIMITS, max_arriving_bytes=150_000)) as site:
+        clients = [await RawClient.open(site.address) for _ in range(4)]
+        for client in clients:
+            client.send(POST + b"content-length: 90000\r\n\r\n" + b"x" * 80_000)
+        statuses = []
+        for client in clients:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    statuses.append((await client.reply()).status)
+        assert statuses
+        assert set(statuses) == {503}
+        assert len(statuses) < 4
+        for client in clients:
+            client.close()
+        await until(lambda: site.server.arriving.held_bytes == 0)
+
+
 async def test_a_head_split_byte_by_byte_is_one_request():
     async with connected() as (site, client):
         for byte in b"POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\nX-A:  b \t\r\n\r\nabc":

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import gc
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -35,6 +36,7 @@ def main() -> int:
     arguments = parser.parse_args()
     settings = Settings.from_env()
     configure_logs(f"router-{arguments.index}", settings.log_level)
+    _allow_many_connections()
     uvloop.run(_serve(settings, arguments.index))
     return 0
 
@@ -89,6 +91,12 @@ def _watch_lifeline(loop: asyncio.AbstractEventLoop, descriptor: int, gone: Call
             gone()
 
     loop.add_reader(descriptor, readable)
+
+
+def _allow_many_connections() -> None:
+    """Two descriptors per request in flight: take as many as the system gives."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _keep_collections_rare() -> None:

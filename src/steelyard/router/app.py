@@ -36,6 +36,8 @@ from steelyard.settings import Settings
 from steelyard.wire.client import Pool
 from steelyard.wire.server import Reply, Request
 
+_OPEN = frozenset(("/livez", "/readyz", "/.well-known/databricks-config"))
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"))
 JSON = [(b"content-type", b"application/json")]
 
 
@@ -92,8 +94,8 @@ class Router:
 
     def handle(self, request: Request, reply: Reply) -> None:
         route = self.table.routes.get(request.path)
-        if route is None and request.path in {"/livez", "/readyz"}:
-            self._answer_health(request, reply)
+        if route is None and request.path in _OPEN:
+            self._answer_open(request, reply)
             return
         try:
             inbound = Inbound(request.headers)
@@ -157,6 +159,8 @@ class Router:
     ) -> None:
         """Everything but queries. Raises the error to refuse with."""
         path = request.path
+        if request.method not in _METHODS:
+            raise MethodNotAllowed(f"{request.method} is not supported here.")
         if route is not None:
             raise MethodNotAllowed(f"{path} takes POST only.")
         if is_for_control(path):
@@ -188,9 +192,11 @@ class Router:
                     return NotFound(f"Endpoint {name!r} has no served entity named {rest[1][:100]!r}.")
         return NotFound(f"Nothing is served at {path[:200]!r}.")
 
-    def _answer_health(self, request: Request, reply: Reply) -> None:
-        """Liveness and readiness: without a token, and of this router alone."""
-        if request.path == "/readyz" and (self.table.version is None or self.draining):
+    def _answer_open(self, request: Request, reply: Reply) -> None:
+        """What needs no token: liveness and readiness of this router alone, and a place where clients look first."""
+        if request.path not in {"/livez", "/readyz"}:
+            self._refuse(reply, self._not_found(request.path), [])
+        elif request.path == "/readyz" and (self.table.version is None or self.draining):
             reply.send_error(Unavailable("The router has no routing yet, or is about to stop.", retry_after_s=1.0))
         else:
             reply.send(200, [(b"content-type", b"text/plain")], b"ok\n")

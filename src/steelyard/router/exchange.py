@@ -111,9 +111,8 @@ class Exchange(ResponseSink):
 
     def go(self, decision: Decision[Replica]) -> None:
         """Send the request to the replica that was chosen and charged."""
-        now_s = self.started_s
+        now_s = self.started_s if self._replica is None and not self._queued_s else time.monotonic()
         if self._queued_s:
-            now_s = time.monotonic()
             self.endpoint.measures.queue.observe(now_s - self._queued_s)
             self._queued_s = 0.0
         self._state = _SENT

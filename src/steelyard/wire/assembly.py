@@ -19,6 +19,7 @@ from steelyard.errors import (
     MethodNotAllowed,
     PayloadTooLarge,
     SteelyardError,
+    Unavailable,
     UriTooLong,
 )
 from steelyard.observe.logs import get_logger
@@ -54,6 +55,15 @@ class _Dropped(list[tuple[bytes, bytes]]):
 _DROPPED = _Dropped()
 
 
+class Arriving:
+    """Bytes of unfinished bodies, over all connections of a server: slow uploads cannot fill the memory."""
+
+    __slots__ = ("held_bytes",)
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+
+
 class RequestAssembler:
     """`ready` holds complete requests as (request, keep_alive, is_http10); whoever feeds takes them out.
 
@@ -61,6 +71,8 @@ class RequestAssembler:
     """
 
     __slots__ = (
+        "_arrived_bytes",
+        "_arriving",
         "_body",
         "_body_bytes",
         "_content_length",
@@ -80,8 +92,10 @@ class RequestAssembler:
         "ready",
     )
 
-    def __init__(self, limits: HttpLimits) -> None:
+    def __init__(self, limits: HttpLimits, arriving: Arriving) -> None:
         self._limits = limits
+        self._arriving = arriving
+        self._arrived_bytes = 0  # ours of them
         self._parser = httptools.HttpRequestParser(self)
         self.ready: list[tuple[Request, bool, bool]] = []
         self.phase = IDLE
@@ -196,12 +210,22 @@ class RequestAssembler:
             self._body = piece
         else:
             self._more_body.append(piece)
+            self._arrived_bytes += len(piece)
+            self._arriving.held_bytes += len(piece)
+            if self._arriving.held_bytes > self._limits.max_arriving_bytes:
+                raise Unavailable("Too many large requests are arriving at once.", retry_after_s=1.0)
+
+    def forget_body(self) -> None:
+        """The body is complete, or will never be."""
+        self._more_body = []
+        self._arriving.held_bytes -= self._arrived_bytes
+        self._arrived_bytes = 0
 
     def on_message_complete(self) -> None:
         body = self._body
         if self._more_body:
             body = b"".join((body, *self._more_body))
-            self._more_body = []
+            self.forget_body()
         parser = self._parser
         method = parser.get_method()
         target, path, query = self._target

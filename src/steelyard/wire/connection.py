@@ -51,7 +51,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
-        self._assembler = RequestAssembler(server.limits)
+        self._assembler = RequestAssembler(server.limits, server.arriving)
         self._phase = IDLE  # the assembler's, as of the last read
         self._since_s = server.now_s  # of a phase; of a body, its last piece
         self._body_since_s = 0.0
@@ -274,6 +274,7 @@ class Connection(asyncio.Protocol):
         self._since_s = self._server.now_s
         self._queue.clear()
         self._unfed = b""
+        self._assembler.forget_body()
 
     def _gone(self) -> None:
         self._end()

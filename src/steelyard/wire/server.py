@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from steelyard.settings import HttpLimits
+from steelyard.wire.assembly import Arriving
 from steelyard.wire.connection import SLICE_BYTES, Connection
 from steelyard.wire.reply import Reply
 from steelyard.wire.request import Headers, Request
@@ -39,6 +40,7 @@ class HttpServer:
         self.idle_timeouts = idle_timeouts
         self.stopping = False
         self.connections: set[Connection] = set()
+        self.arriving = Arriving()
         self.slice_bytes = min(SLICE_BYTES, limits.max_head_bytes)
         self._loop = asyncio.get_running_loop()
         self.now_s = self._loop.time()  # coarse: moves with the sweep
