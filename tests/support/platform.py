@@ -1,5 +1,6 @@
 """A whole platform as a user starts it: the real command `steelyard up` in a process of its own."""
 
+import ctypes
 import json
 import os
 import signal
@@ -18,6 +19,12 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _end_with_parent() -> None:
+    """A test run that is killed has no time to stop its platform: let the kernel send SIGTERM then."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
 class Platform:
@@ -44,6 +51,7 @@ class Platform:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "STEELYARD_HOME": str(home)},
                 start_new_session=True,
+                preexec_fn=_end_with_parent,
             )
         self._wait_ready(timeout_s)
         return self
