@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Self
 
 READY_LINE = "Ctrl-C stops everything"  # the last line that `up` prints when all has settled
+_libc = ctypes.CDLL(None)
+_SET_PARENT_DEATH_SIGNAL = 1
 
 
 def free_port() -> int:
@@ -23,8 +25,7 @@ def free_port() -> int:
 
 def _end_with_parent() -> None:
     """A test run that is killed has no time to stop its platform: let the kernel send SIGTERM then."""
-    set_parent_death_signal = 1
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
+    _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
 class Platform:
@@ -51,7 +52,7 @@ class Platform:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "STEELYARD_HOME": str(home)},
                 start_new_session=True,
-                preexec_fn=_end_with_parent,
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 (one system call of a library that is loaded already)
             )
         self._wait_ready(timeout_s)
         return self
