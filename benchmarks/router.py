@@ -114,7 +114,7 @@ class _OpenLoop:
             self.send(self.late.pop(0))
 
 
-async def _open_loop(address: str, rate: float, seconds: float, connections: int) -> dict[str, float]:
+async def _open_loop(address: str, rate: float, seconds: int, connections: int) -> dict[str, float]:
     loop = asyncio.get_running_loop()
     load = _OpenLoop(_request_bytes())
     for _ in range(connections):
@@ -252,7 +252,7 @@ http {{
 # --- measuring
 
 
-def _saturate(proxy: Proxy, seconds: float, home: Path) -> tuple[float, float]:
+def _saturate(proxy: Proxy, seconds: int, home: Path) -> tuple[float, float]:
     """Requests/s and CPU microseconds per request of the proxy, in a closed loop."""
     before_s = proxy.cpu_s()
     wrk = shutil.which("wrk")
@@ -271,7 +271,7 @@ def _saturate(proxy: Proxy, seconds: float, home: Path) -> tuple[float, float]:
             wrk,
             "-t1",
             f"-c{CONNECTIONS}",
-            f"-d{seconds:g}s",
+            f"-d{seconds}s",
             "-s",
             str(script),
             f"http://127.0.0.1:{proxy.port}{PATH}",
@@ -288,7 +288,7 @@ def _saturate(proxy: Proxy, seconds: float, home: Path) -> tuple[float, float]:
     return answered / elapsed_s, cpu_s / answered * 1e6
 
 
-def _closed_loop_without_wrk(proxy: Proxy, seconds: float) -> tuple[int, float]:
+def _closed_loop_without_wrk(proxy: Proxy, seconds: int) -> tuple[int, float]:
     """A few blocking connections in processes of their own would cost more than wrk; one loop has to do."""
     command = [sys.executable, __file__, "--closed", f"127.0.0.1:{proxy.port}", "--seconds", str(seconds)]
     if shutil.which("taskset"):
@@ -297,7 +297,7 @@ def _closed_loop_without_wrk(proxy: Proxy, seconds: float) -> tuple[int, float]:
     return int(result["answered"]), float(result["elapsed_s"])
 
 
-async def _closed_loop(address: str, seconds: float) -> dict[str, float]:
+async def _closed_loop(address: str, seconds: int) -> dict[str, float]:
     host, port = address.split(":")
     answered = 0
     end_s = time.perf_counter() + seconds
@@ -317,7 +317,7 @@ async def _closed_loop(address: str, seconds: float) -> dict[str, float]:
     return {"answered": answered, "elapsed_s": time.perf_counter() - begin_s}
 
 
-def _latency(address: str, rate: float, seconds: float) -> dict[str, float]:
+def _latency(address: str, rate: float, seconds: int) -> dict[str, float]:
     command = [sys.executable, __file__, "--open", address, "--rate", str(rate), "--seconds", str(seconds)]
     if shutil.which("taskset"):
         command = ["taskset", "-c", str(LOAD_CORE), *command]
@@ -325,7 +325,7 @@ def _latency(address: str, rate: float, seconds: float) -> dict[str, float]:
     return result
 
 
-def _measure(rounds: int, seconds: float) -> dict[str, float]:
+def _measure(rounds: int, seconds: int) -> dict[str, float]:
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         upstream = str(home / "up.sock")
@@ -387,7 +387,7 @@ def _print_table(result: dict[str, float]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0, help="length of each measurement")
+    parser.add_argument("--seconds", type=int, default=2, help="length of each measurement")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     for hidden in ("--upstream", "--open", "--closed"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)

@@ -27,7 +27,7 @@ from steelyard.router.dispatch import Dispatcher, stopped_endpoint, unknown_endp
 from steelyard.router.exchange import Exchange
 from steelyard.router.forward import Forward, is_for_control
 from steelyard.router.identity import Identity
-from steelyard.router.inbound import Inbound
+from steelyard.router.inbound import Inbound, new_request_id, read_inbound
 from steelyard.router.measures import NO_ENDPOINT, RouterMeasures
 from steelyard.router.models import get_model, list_models
 from steelyard.router.queue import WaitingTotals
@@ -97,23 +97,21 @@ class Router:
         if route is None and request.path in _OPEN:
             self._answer_open(request, reply)
             return
+        request_id = b""
         try:
-            inbound = Inbound(request.headers)
-        except SteelyardError as error:
-            self._refuse(reply, error, [])
-            return
-        try:
+            inbound = read_inbound(request)
+            request_id = inbound.request_id or new_request_id()
             if self.table.version is None:
                 raise Unavailable("The router has no routing yet; it is starting.", retry_after_s=1.0)
             principal = self.identity.principal(inbound.authorization)
             if route is not None and request.method == "POST":
-                self._query(route, inbound, request, reply)
+                self._query(route, inbound, request_id, request, reply)
             else:
-                self._answer_other(route, inbound, principal, request, reply)
+                self._answer_other(route, inbound, request_id, principal, request, reply)
         except SteelyardError as error:
-            self._refuse(reply, error, [(b"x-request-id", inbound.request_id)])
+            self._refuse(reply, error, request_id)
 
-    def _query(self, route: Route, inbound: Inbound, request: Request, reply: Reply) -> None:
+    def _query(self, route: Route, inbound: Inbound, request_id: bytes, request: Request, reply: Reply) -> None:
         """A request for a model: hand it to an exchange."""
         endpoint = route.endpoint
         if endpoint is None:
@@ -130,10 +128,10 @@ class Router:
             timeout_s = self._timeout_s
             if inbound.timeout_ms is not None:
                 timeout_s = min(timeout_s, inbound.timeout_ms / 1000)
-            exchange = Exchange(self, route, entity, inbound, request, reply, now_s, now_s + timeout_s)
+            exchange = Exchange(self, route, entity, inbound, request_id, request, reply, now_s, now_s + timeout_s)
             self.dispatcher.submit(exchange)
         except SteelyardError as error:
-            reply.send_error(error, [(b"x-request-id", inbound.request_id)])
+            reply.send_error(error, [(b"x-request-id", request_id)])
             endpoint.measures.count(error.status)
             return
         reply.on_disconnect = exchange.on_client_gone
@@ -154,8 +152,14 @@ class Router:
             raise unknown_endpoint(name)
         return endpoint
 
-    def _answer_other(
-        self, route: Route | None, inbound: Inbound, principal: str, request: Request, reply: Reply
+    def _answer_other(  # noqa: PLR0917
+        self,
+        route: Route | None,
+        inbound: Inbound,
+        request_id: bytes,
+        principal: str,
+        request: Request,
+        reply: Reply,
     ) -> None:
         """Everything but queries. Raises the error to refuse with."""
         path = request.path
@@ -170,7 +174,7 @@ class Router:
                 reply,
                 head_lines=inbound.lines,
                 principal=principal,
-                request_id=inbound.request_id,
+                request_id=request_id,
                 deadline_s=time.monotonic() + self._timeout_s,
             ).begin()
             return
@@ -179,7 +183,7 @@ class Router:
                 raise MethodNotAllowed(f"{path} takes GET only.")
             name = path[len("/v1/models/") :]
             body = get_model(self.table, name) if name else list_models(self.table)
-            reply.send(200, [*JSON, (b"x-request-id", inbound.request_id)], body)
+            reply.send(200, [*JSON, (b"x-request-id", request_id)], body)
             return
         raise self._not_found(path)
 
@@ -195,12 +199,12 @@ class Router:
     def _answer_open(self, request: Request, reply: Reply) -> None:
         """What needs no token: liveness and readiness of this router alone, and a place where clients look first."""
         if request.path not in {"/livez", "/readyz"}:
-            self._refuse(reply, self._not_found(request.path), [])
+            self._refuse(reply, self._not_found(request.path), b"")
         elif request.path == "/readyz" and (self.table.version is None or self.draining):
             reply.send_error(Unavailable("The router has no routing yet, or is about to stop.", retry_after_s=1.0))
         else:
             reply.send(200, [(b"content-type", b"text/plain")], b"ok\n")
 
-    def _refuse(self, reply: Reply, error: SteelyardError, headers: list[tuple[bytes, bytes]]) -> None:
-        reply.send_error(error, headers)
+    def _refuse(self, reply: Reply, error: SteelyardError, request_id: bytes) -> None:
+        reply.send_error(error, [(b"x-request-id", request_id)] if request_id else [])
         self._refused.count(error.status)

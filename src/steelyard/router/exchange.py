@@ -54,6 +54,7 @@ class Exchange(ResponseSink):
         "_last_piece_s",
         "_queued_s",
         "_replica",
+        "_request_id",
         "_retried",
         "_route",
         "_router",
@@ -75,6 +76,7 @@ class Exchange(ResponseSink):
         route: Route,
         entity: Entity,
         inbound: Inbound,
+        request_id: bytes,
         request: Request,
         reply: Reply,
         started_s: float,
@@ -83,6 +85,7 @@ class Exchange(ResponseSink):
         self._router = router
         self._route = route
         self._inbound = inbound
+        self._request_id = request_id
         self.endpoint: Endpoint = entity.endpoint
         self.entity = entity
         self.request = request
@@ -120,17 +123,16 @@ class Exchange(ResponseSink):
         self._replica = replica = decision.replica
         body = self.request.body
         left_ms = max(1, int((self.deadline_s - now_s) * 1000))
-        inbound = self._inbound
         target = self._route.target
         if self.request.query:
             target = b"%b?%b" % (target, self.request.query.encode())
-        head = _HEAD % (target, inbound.lines, inbound.request_id, left_ms, len(body))
+        head = _HEAD % (target, self._inbound.lines, self._request_id, left_ms, len(body))
         self._upstream = replica.pool.send(self, head, body, fresh=self._stale_retried)
 
     def refuse(self, error: SteelyardError) -> None:
         """End it with an error before any replica answered. It is not in a line any more."""
         self._release()
-        self.reply.send_error(error, [(b"x-request-id", self._inbound.request_id)])
+        self.reply.send_error(error, [(b"x-request-id", self._request_id)])
         self._end(error.status)
 
     # --- called by the client's connection and the sweep
@@ -148,7 +150,7 @@ class Exchange(ResponseSink):
         if started:
             self._break_off(error)
         else:
-            self.reply.send_error(error, [(b"x-request-id", self._inbound.request_id)])
+            self.reply.send_error(error, [(b"x-request-id", self._request_id)])
             self._end(error.status, soon=True)
 
     def _leave(self) -> None:
@@ -261,7 +263,7 @@ class Exchange(ResponseSink):
             self._watch = StreamWatch()
         if not _OWN.isdisjoint(by_name):
             headers = [pair for pair in headers if pair[0] not in _OWN]
-        headers.append((b"x-request-id", self._inbound.request_id))
+        headers.append((b"x-request-id", self._request_id))
         headers.append((b"served-model-name", self.entity.wire_name))
         return headers
 

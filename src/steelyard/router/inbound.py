@@ -10,7 +10,7 @@ import re
 from itertools import count
 
 from steelyard.errors import InvalidParameter
-from steelyard.wire.request import Headers
+from steelyard.wire.request import Headers, Request
 
 _STOPS = frozenset((
     b"authorization", b"connection", b"content-length", b"cookie", b"expect", b"host", b"keep-alive",
@@ -26,7 +26,10 @@ _next_number = count(1).__next__
 
 
 class Inbound:
-    """`lines` are header lines, each with its line end; `timeout_ms` is None when the client named none."""
+    """`lines` are header lines, each with its line end; `timeout_ms` is None when the client named none.
+
+    `request_id` is the client's, if it is a valid one, else empty.
+    """
 
     __slots__ = ("authorization", "lines", "request_id", "timeout_ms")
 
@@ -34,10 +37,8 @@ class Inbound:
         by_name = dict(headers)  # found by C, not by a loop here; a repeated name is rare and looked at below
         self.authorization = by_name.get(b"authorization")
         self.timeout_ms: int | None = None
-        request_id = by_name.get(b"x-request-id")
-        if request_id is None or _VALID_ID.fullmatch(request_id) is None:
-            request_id = _ID_PREFIX + b"%x" % _next_number()
-        self.request_id = request_id
+        request_id = by_name.get(b"x-request-id", b"")
+        self.request_id = request_id if _VALID_ID.fullmatch(request_id) else b""
         passed = [pair for pair in headers if pair[0] not in _STOPS]
         if not _RARE.isdisjoint(by_name):
             for name in (b"x-request-timeout-ms", b"x-steelyard-deadline-ms"):
@@ -51,6 +52,22 @@ class Inbound:
         if _OURS in self.lines:  # looked for once, not per header
             passed = [pair for pair in passed if not pair[0].startswith(_OURS)]
             self.lines = b"\r\n".join(map(_pair, passed)) + b"\r\n" if passed else b""
+
+
+def read_inbound(request: Request) -> Inbound:
+    """The request's `Inbound`, made once per distinct head. Raises InvalidParameter for a timeout that is none."""
+    notes = request.notes
+    if notes is None:
+        return Inbound(request.headers)
+    inbound: Inbound | None = notes.get("inbound")
+    if inbound is None:
+        inbound = notes["inbound"] = Inbound(request.headers)
+    return inbound
+
+
+def new_request_id() -> bytes:
+    """Unique among all routers: a random prefix per process, and a number."""
+    return _ID_PREFIX + b"%x" % _next_number()
 
 
 def _milliseconds(value: bytes) -> int:

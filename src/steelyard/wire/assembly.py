@@ -24,6 +24,7 @@ from steelyard.errors import (
 )
 from steelyard.observe.logs import get_logger
 from steelyard.settings import HttpLimits
+from steelyard.wire.memo import HeadMemo, KnownHead
 from steelyard.wire.request import Headers, Request, split_target
 
 _METHODS = {name.encode(): name for name in ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")}
@@ -73,14 +74,18 @@ class RequestAssembler:
     __slots__ = (
         "_arrived_bytes",
         "_arriving",
+        "_at_boundary",
         "_body",
         "_body_bytes",
         "_content_length",
+        "_fed_bytes",
+        "_head",
         "_head_bytes",
         "_headers",
         "_http10",
         "_in_pieces",
         "_limits",
+        "_memo",
         "_more_body",
         "_parser",
         "_raw_bytes",
@@ -92,8 +97,12 @@ class RequestAssembler:
         "ready",
     )
 
-    def __init__(self, limits: HttpLimits, arriving: Arriving) -> None:
+    def __init__(self, limits: HttpLimits, arriving: Arriving, memo: HeadMemo) -> None:
         self._limits = limits
+        self._memo = memo
+        self._at_boundary = True  # llhttp has taken nothing of a request that it has not told
+        self._head = b""  # of the request that began at the last boundary; empty: not worth remembering
+        self._fed_bytes = 0  # since that boundary
         self._arriving = arriving
         self._arrived_bytes = 0  # ours of them
         self._parser = httptools.HttpRequestParser(self)
@@ -115,6 +124,37 @@ class RequestAssembler:
 
     def feed(self, data: bytes) -> None:
         """Parse one read. Raises the SteelyardError to answer with; `ready` is valid even then."""
+        if self._at_boundary:
+            head_bytes = data.find(b"\r\n\r\n") + 4
+            head = data[:head_bytes]
+            known = self._memo.get(head)
+            if known is not None and head_bytes + known.content_length == len(data):
+                body = data[head_bytes:]
+                request = Request(known.method, known.target, known.path, known.query, known.headers, body, known.notes)
+                self.ready.append((request, True, False))
+                return
+            self._at_boundary = False
+            self._head = head if head_bytes > 4 else b""
+            self._fed_bytes = 0
+        self._fed_bytes += len(data)
+        self._parse(data)
+        if len(self.ready) == 1 and self._head:
+            self._remember()
+
+    def _remember(self) -> None:
+        """If the reads since the last boundary held one request and no more, it is a boundary again; keep its head."""
+        head, self._head = self._head, b""
+        request, keep_alive, http10 = self.ready[0]
+        by_name = dict(request.headers)
+        if b"transfer-encoding" in by_name or len(head) + len(request.body) != self._fed_bytes:
+            return
+        self._at_boundary = True
+        if keep_alive and not http10 and b"expect" not in by_name:
+            target = (request.target, request.path, request.query)
+            known = KnownHead(request.method, target, request.headers, len(request.body))
+            self._memo.keep(head, known)
+
+    def _parse(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:

@@ -6,6 +6,7 @@ Built by `connection.py` when the last byte of a body is in; read by every handl
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import httptools
@@ -16,12 +17,23 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class Request:
-    """`headers` have lower-cased names; `path` is percent-decoded; `target` is the origin-form as it was sent."""
+    """`headers` have lower-cased names; `path` is percent-decoded; `target` is the origin-form as it was sent.
 
-    __slots__ = ("body", "headers", "method", "path", "query", "target")
+    `notes` is shared by requests whose heads are equal byte for byte: a handler may keep there what follows from the
+    head alone. None when the head was not worth remembering.
+    """
+
+    __slots__ = ("body", "headers", "method", "notes", "path", "query", "target")
 
     def __init__(  # noqa: PLR0917 - positional on the hot path
-        self, method: str, target: bytes, path: str, query: str, headers: Headers, body: bytes
+        self,
+        method: str,
+        target: bytes,
+        path: str,
+        query: str,
+        headers: Headers,
+        body: bytes,
+        notes: dict[str, Any] | None = None,
     ) -> None:
         self.method = method
         self.target = target
@@ -29,6 +41,7 @@ class Request:
         self.query = query
         self.headers = headers
         self.body = body
+        self.notes = notes
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header (`name` in lower case), or None."""

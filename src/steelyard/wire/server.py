@@ -17,6 +17,7 @@ from pathlib import Path
 from steelyard.settings import HttpLimits
 from steelyard.wire.assembly import Arriving
 from steelyard.wire.connection import SLICE_BYTES, Connection
+from steelyard.wire.memo import HeadMemo
 from steelyard.wire.reply import Reply
 from steelyard.wire.request import Headers, Request
 
@@ -41,6 +42,7 @@ class HttpServer:
         self.stopping = False
         self.connections: set[Connection] = set()
         self.arriving = Arriving()
+        self.memo = HeadMemo()
         self.slice_bytes = min(SLICE_BYTES, limits.max_head_bytes)
         self._loop = asyncio.get_running_loop()
         self.now_s = self._loop.time()  # coarse: moves with the sweep
