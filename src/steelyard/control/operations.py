@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 
 from steelyard.contracts.replica import ReplicaSpec
+from steelyard.control.board import Board
 from steelyard.control.definitions import (
     ConfigDefinition,
     EntityDefinition,
@@ -23,7 +24,7 @@ from steelyard.control.definitions import (
     check_name,
 )
 from steelyard.control.events import Events
-from steelyard.control.reconcile import Board, Reconciler
+from steelyard.control.reconcile import Reconciler
 from steelyard.control.records import EndpointRecord, Event, TokenRecord
 from steelyard.control.snapshots import Serving
 from steelyard.control.states import Phase

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 from steelyard.contracts.replica import ReplicaStatus
 from steelyard.control import snapshots as snapshot_room
+from steelyard.control.board import Board
 from steelyard.control.events import Events
 from steelyard.control.exits import Exits
 from steelyard.control.fleet import Fleet, Tracked
 from steelyard.control.instruments import Instruments
+from steelyard.control.offers import Offers
 from steelyard.control.plan import after_death, plan
 from steelyard.control.probes import Probes
 from steelyard.control.records import EndpointRecord, Event, TokenRecord
@@ -26,7 +27,6 @@ from steelyard.control.states import (
     Action,
     Attempts,
     Drain,
-    EntityStatus,
     FailUpdate,
     Forget,
     Kill,
@@ -48,14 +48,6 @@ RELOAD_S = 5.0
 STORE_PATIENCE_S = 2.0  # how long a round waits for the store before it goes on without
 BOUND_LOGS_EVERY_S = 10.0
 RESERVED_VERSIONS = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Board:
-    """What the last round said of an endpoint, by entity name."""
-
-    active: Mapping[str, EntityStatus] = field(default_factory=dict)
-    pending: Mapping[str, EntityStatus] = field(default_factory=dict)
 
 
 class Reconciler:
@@ -84,6 +76,7 @@ class Reconciler:
         self._log = get_logger()
         self._endpoints: dict[str, EndpointRecord] = {}
         self._tokens: list[TokenRecord] = []
+        self._offers = Offers()
         self._memories: dict[str, Memory] = {}
         self._awake = asyncio.Event()
         self._stale = True
@@ -164,6 +157,8 @@ class Reconciler:
                 transitions += await self._tend(endpoint_id)
             except Exception:  # one endpoint's trouble must not stop the care for others
                 self._log.exception("endpoint_round_failed", endpoint_id=endpoint_id)
+        promotable = {endpoint.id: item.version for endpoint, item in transitions if isinstance(item, Promote)}
+        self._offers.renew(promotable, self._clock())
         self._publish()
         again = await self._transit(transitions)
         await self._housekeeping()
@@ -208,7 +203,8 @@ class Reconciler:
             self.boards.pop(endpoint_id, None)
         else:
             self._memories[endpoint_id] = outcome.memory
-            self.boards[endpoint_id] = Board(outcome.active, outcome.pending)
+            parts = ((endpoint.pending, outcome.pending), (endpoint.active, outcome.active))
+            self.boards[endpoint_id] = Board({config.version: told for config, told in parts if config is not None})
         if outcome.wake_at_s is not None:
             self._wake_at_s = min(outcome.wake_at_s, self._wake_at_s or outcome.wake_at_s)
         transitions: list[tuple[EndpointRecord, Promote | FailUpdate]] = []
@@ -278,6 +274,8 @@ class Reconciler:
             async with asyncio.timeout(STORE_PATIENCE_S):
                 for endpoint, action in transitions:
                     if isinstance(action, Promote):
+                        if not self._offers.is_due(endpoint.id, self._snapshots.released, self._clock()):
+                            continue
                         changed = await self._store.promote(endpoint.id, action.version, self._wall_ms())
                         kind, message = "update_succeeded", f"Configuration {action.version} serves: {action.reason}."
                     else:
@@ -297,14 +295,17 @@ class Reconciler:
 
     def _publish(self) -> None:
         now_ms = self._wall_ms()
+        endpoints = self._offers.as_if_promoted(sorted(self._endpoints.values(), key=lambda item: item.name))
         content = snapshot_room.build(
-            sorted(self._endpoints.values(), key=lambda item: item.name),
+            endpoints,
             self.fleet.serving(),
-            {endpoint_id: board.active for endpoint_id, board in self.boards.items()},
+            {item.id: self.boards[item.id].of(item.active) for item in endpoints if item.id in self.boards},
             [token for token in self._tokens if token.valid_at(now_ms)],
             auth=self._settings.auth,
         )
-        self.fleet.mark_listed(content, self._snapshots.publish(content))
+        version = self._snapshots.publish(content)
+        self._offers.published(version)
+        self.fleet.mark_listed(content, version)
 
     async def _housekeeping(self) -> None:
         while self._newly_ready:

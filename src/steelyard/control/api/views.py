@@ -17,8 +17,8 @@ from steelyard.control.api.bodies import (
     TagOutput,
     TrafficOutput,
 )
+from steelyard.control.board import Board
 from steelyard.control.definitions import EntityDefinition
-from steelyard.control.reconcile import Board
 from steelyard.control.records import ConfigRecord, EndpointRecord
 from steelyard.control.snapshots import Serving, key_of
 from steelyard.control.states import Deployment, EntityStatus
@@ -62,14 +62,14 @@ def _update_state(endpoint: EndpointRecord) -> Literal["IN_PROGRESS", "UPDATE_FA
 
 def _active_statuses(endpoint: EndpointRecord, config: ConfigRecord, board: Board) -> dict[str, EntityStatus]:
     missing = _STOPPED if endpoint.stopped else _RECOVERING
-    known = {} if endpoint.stopped else board.active
+    known = {} if endpoint.stopped else board.of(config)
     return {entity.name: known.get(entity.name, missing) for entity in config.definition.entities}
 
 
 def _pending(endpoint: EndpointRecord, board: Board, serving: Mapping[str, Serving]) -> PendingConfigOutput | None:
     if endpoint.pending is not None:
         record = endpoint.pending
-        statuses = {entity.name: board.pending.get(entity.name, _STARTING) for entity in record.definition.entities}
+        statuses = {entity.name: board.of(record).get(entity.name, _STARTING) for entity in record.definition.entities}
     elif endpoint.failed is not None:
         record = endpoint.failed
         statuses = _failed_statuses(record, endpoint.failure_message or "It failed.")
