@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -70,6 +71,7 @@ class Control:
             self.process.wait(20)
         for record in self.records().values():
             processes.kill_group(record)
+        shutil.rmtree(Settings(home=self.home).sockets, ignore_errors=True)
 
     def deploy(self, name: str = "e", **environment: str) -> None:
         self.http.post(BASE, json={"name": name, "config": config(**environment)}).raise_for_status()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -58,6 +59,7 @@ class Platform:
         self.process.kill()
         self.process.wait(10)
         wait_until(self.nothing_left, 20)
+        shutil.rmtree(Settings(home=self.home).sockets, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
