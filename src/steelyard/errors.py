@@ -1,9 +1,9 @@
 """Every error that a client can meet, with its HTTP status and its stable code.
 
 Raised where the fault is known, turned into a reply in one place per process (`wire` for protocol faults,
-`router`/`replica`/`control` for the rest) through `SteelyardError.body()`. The body carries both shapes that
-official clients read: `error_code`/`message` (databricks-sdk, MLflow) and `error.{message,type,code}` (openai).
-A message is one sentence that says what was wrong and what to do; it never holds a stack trace or a secret.
+`router`/`replica`/`control` for the rest) through `SteelyardError.body()`, or `openai_body()` on the paths of
+OpenAI's dialect: databricks-sdk takes an `error` object for the message, and openai clients look nowhere else. A
+message is one sentence that says what was wrong and what to do; it never holds a stack trace or a secret.
 """
 
 from __future__ import annotations
@@ -28,9 +28,14 @@ class SteelyardError(Exception):
         self.retry_after_s = retry_after_s
 
     def body(self) -> bytes:
-        """UTF-8 JSON for the client."""
+        """UTF-8 JSON as databricks-sdk and MLflow read it: `error_code`, `message`, and `param` where one is named."""
+        fault = {"error_code": self.code, "message": self.message}
+        return msgspec.json.encode(fault if self.param is None else {**fault, "param": self.param})
+
+    def openai_body(self) -> bytes:
+        """The same for openai clients, with their `error` object beside it."""
         error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
-        return msgspec.json.encode({"error_code": self.code, "message": self.message, "error": error})
+        return msgspec.json.encode({"error": error, "error_code": self.code, "message": self.message})
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Reply headers, content type included."""

@@ -6,18 +6,17 @@ from hypothesis import strategies as st
 
 from steelyard.errors import BadRequest, InternalError, SteelyardError
 from steelyard.protocols.openai import (
-    DONE,
     ChatReply,
     Choice,
     CompletionReply,
     ScoredToken,
     TokenView,
     Usage,
-    error_event,
     parse_chat,
     parse_completion,
 )
 from steelyard.protocols.strict_json import decode_object
+from steelyard.wire.sse import DONE, error_event
 
 HELLO = [{"role": "user", "content": "hello"}]
 

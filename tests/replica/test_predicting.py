@@ -71,7 +71,7 @@ def test_client_faults_have_one_sentence_and_their_status(iris_replica, content,
     reply = iris_replica.http.post("/invocations", content=content, headers=headers)
     assert reply.status_code == status
     assert reply.json()["message"].endswith(".")
-    assert reply.json()["error"]["message"] == reply.json()["message"]
+    assert "error" not in reply.json()  # databricks-sdk would show it in place of the message
 
 
 def test_the_platforms_own_paths(iris_replica):

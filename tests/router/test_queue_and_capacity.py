@@ -80,7 +80,7 @@ async def test_a_full_queue_is_429_with_retry_after(tmp_path):
         reply = await w.ask({})
         assert reply.status == 429
         assert int(reply.headers["retry-after"]) >= 1
-        assert json.loads(reply.body)["error"]["type"] == "rate_limit_error"
+        assert json.loads(reply.body)["error_code"] == "RESOURCE_EXHAUSTED"
         for client in clients:
             client.close()
 

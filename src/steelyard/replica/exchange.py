@@ -14,10 +14,10 @@ from collections.abc import Callable
 from steelyard.engine.messages import Priority
 from steelyard.errors import DeadlineExceeded, InternalError, InvalidParameter, SteelyardError
 from steelyard.observe.logs import get_logger
-from steelyard.protocols.openai import error_event
 from steelyard.replica.load import LoadMeter
 from steelyard.replica.measures import Measures
 from steelyard.wire.server import Headers, Reply, Request
+from steelyard.wire.sse import error_event
 
 CLIENT_GONE = 499
 _PRIORITIES: dict[bytes, Priority] = {b"probe": "probe", b"interactive": "interactive", b"batch": "batch"}

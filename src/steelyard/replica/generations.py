@@ -18,7 +18,6 @@ from typing import Any
 from steelyard.errors import BadRequest, DeadlineExceeded, SteelyardError
 from steelyard.protocols.media import require_json
 from steelyard.protocols.openai import (
-    DONE,
     ChatReply,
     ChatRequest,
     Choice,
@@ -43,6 +42,7 @@ from steelyard.runtimes.base import (
     TokenChoice,
     TokenLogprob,
 )
+from steelyard.wire.sse import DONE
 
 Prompts = Callable[[], Awaitable[list[list[int]]]]
 

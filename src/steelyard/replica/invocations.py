@@ -17,12 +17,12 @@ import structlog
 from steelyard.errors import BadRequest, ModelFailed, SteelyardError
 from steelyard.protocols.media import media_of, require_json
 from steelyard.protocols.mlflow import Format, Invocation, parse_invocation, render_plain, render_predictions
-from steelyard.protocols.openai import DONE, event
 from steelyard.protocols.strict_json import decode_object
 from steelyard.replica.exchange import Exchange
 from steelyard.replica.lanes import Job, Lane
 from steelyard.replica.measures import Measures, PredictMeasures
 from steelyard.runtimes.base import PredictRuntime
+from steelyard.wire.sse import DONE, encode_event
 
 INLINE_BYTES = 64 * 1024
 _QUEUE_PER_THREAD = 16
@@ -114,7 +114,7 @@ class _Flow:
         pieces = self._runtime.predict_stream(invocation)
         try:
             for piece in pieces:
-                data = event(render_plain(piece))
+                data = encode_event(render_plain(piece))
                 self._may_write.wait()
                 if self._gone:
                     return

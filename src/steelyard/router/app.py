@@ -36,7 +36,8 @@ from steelyard.settings import Settings
 from steelyard.wire.client import Pool
 from steelyard.wire.server import Reply, Request
 
-_OPEN = frozenset(("/livez", "/readyz", "/.well-known/databricks-config"))
+_DISCOVERY = "/.well-known/databricks-config"
+_OPEN = frozenset(("/livez", "/readyz", _DISCOVERY))
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"))
 JSON = [(b"content-type", b"application/json")]
 
@@ -197,9 +198,12 @@ class Router:
         return NotFound(f"Nothing is served at {path[:200]!r}.")
 
     def _answer_open(self, request: Request, reply: Reply) -> None:
-        """What needs no token: liveness and readiness of this router alone, and a place where clients look first."""
-        if request.path not in {"/livez", "/readyz"}:
-            self._refuse(reply, self._not_found(request.path), b"")
+        """What needs no token: liveness and readiness of this router alone, and where official clients look first.
+
+        They ask for login servers and the like; an empty answer makes them use the token that they were given.
+        """
+        if request.path == _DISCOVERY:
+            reply.send(200, JSON, b"{}")
         elif request.path == "/readyz" and (self.table.version is None or self.draining):
             reply.send_error(Unavailable("The router has no routing yet, or is about to stop.", retry_after_s=1.0))
         else:

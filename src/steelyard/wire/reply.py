@@ -85,8 +85,9 @@ class Reply:
         connection.finished(keep_alive)
 
     def send_error(self, error: SteelyardError, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-        """The error as JSON, with its own headers and `headers`."""
-        self.send(error.status, [*error.headers(), *headers], error.body())
+        """The error as JSON, in the shape that this path's clients read, with its own headers and `headers`."""
+        body = error.openai_body() if self.request.speaks_openai else error.body()
+        self.send(error.status, [*error.headers(), *headers], body)
 
     def start(self, status: int, headers: Headers, content_length: int | None = None) -> None:
         """Begin a streamed reply: chunked unless its length is known (close-delimited for HTTP/1.0 clients)."""

@@ -15,6 +15,10 @@ from steelyard.errors import BadRequest
 
 Headers = list[tuple[bytes, bytes]]
 
+_OPENAI_PATHS = frozenset(
+    f"/serving-endpoints/{name}" for name in ("chat/completions", "completions", "embeddings", "responses")
+)
+
 
 class Request:
     """`headers` have lower-cased names; `path` is percent-decoded; `target` is the origin-form as it was sent.
@@ -49,6 +53,11 @@ class Request:
             if key == name:
                 return value
         return None
+
+    @property
+    def speaks_openai(self) -> bool:
+        """Whether this is a path of OpenAI's dialect, whose clients want errors in their own shape."""
+        return self.path.startswith("/v1/") or self.path in _OPENAI_PATHS
 
     def __repr__(self) -> str:
         return f"<Request {self.method} {self.path}, {len(self.body)} bytes>"

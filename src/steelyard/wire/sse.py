@@ -5,8 +5,6 @@ The router uses it on pieces that it forwards untouched; a replica uses `encode_
 
 from __future__ import annotations
 
-import msgspec
-
 from steelyard.errors import SteelyardError
 
 CONTENT_TYPE = b"text/event-stream"
@@ -21,8 +19,7 @@ def encode_event(data: bytes) -> bytes:
 
 def error_event(error: SteelyardError) -> bytes:
     """The event that official OpenAI clients raise as an error: `data: {"error": {...}}`."""
-    detail = {"message": error.message, "type": error.kind, "param": error.param, "code": error.code}
-    return encode_event(msgspec.json.encode({"error": detail}))
+    return encode_event(error.openai_body())
 
 
 class StreamWatch:

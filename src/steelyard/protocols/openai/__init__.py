@@ -6,10 +6,8 @@ from steelyard.protocols.openai.completions import CompletionRequest, parse_comp
 from steelyard.protocols.openai.fields import Sampling
 from steelyard.protocols.openai.render import ChatReply, Choice, CompletionReply, Reply, Usage
 from steelyard.protocols.openai.render_logprobs import ScoredToken, TokenView
-from steelyard.protocols.openai.sse import DONE, error_event, event
 
 __all__ = [
-    "DONE",
     "ChatReply",
     "ChatRequest",
     "Choice",
@@ -20,8 +18,6 @@ __all__ = [
     "ScoredToken",
     "TokenView",
     "Usage",
-    "error_event",
-    "event",
     "parse_chat",
     "parse_completion",
 ]

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from steelyard.protocols.openai.render_logprobs import ScoredToken, chat_logprobs, completion_logprobs
-from steelyard.protocols.openai.sse import event
+from steelyard.wire.sse import encode_event
 
 _encode = msgspec.json.Encoder().encode
 
@@ -109,7 +109,7 @@ class ChatReply:
         return self._chunk(index, b"{}", b"null", _encode(reason))
 
     def usage(self, usage: Usage) -> bytes:
-        return event(b'%b],"usage":%b}' % (self._head, _encode(usage.as_json())))
+        return encode_event(b'%b],"usage":%b}' % (self._head, _encode(usage.as_json())))
 
     def _chunk(self, index: int, delta: bytes, logprobs: bytes, reason: bytes) -> bytes:
         return b'data: %b{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b}%b\n\n' % (
@@ -166,7 +166,7 @@ class CompletionReply:
         return self._chunk(index, b'""', b"null", _encode(reason))
 
     def usage(self, usage: Usage) -> bytes:
-        return event(b'%b],"usage":%b}' % (self._head, _encode(usage.as_json())))
+        return encode_event(b'%b],"usage":%b}' % (self._head, _encode(usage.as_json())))
 
     def _chunk(self, index: int, text: bytes, logprobs: bytes, reason: bytes) -> bytes:
         return b'data: %b{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b}%b\n\n' % (
