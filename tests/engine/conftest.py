@@ -1,8 +1,13 @@
 """Models that the engine's tests share."""
 
+import os
 from pathlib import Path
 
 import pytest
+
+# Before torch is imported: waiting threads that spin take the cores from whatever else runs here.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 
 from support.engines import load_model
 from support.language_models import save_language_model, smollm2_file

@@ -1,10 +1,12 @@
 """SmolLM2-135M from its GGUF file: greedy output in float32 equals transformers token for token, alone and together.
 
-Rounding differs between batch shapes (a BLAS sums in another order), by about 1e-4 in the logits here. The prompts'
-smallest lead of the best token over the second is printed; equality is certain while it stays above that.
+Rounding differs between batch shapes (a BLAS sums in another order), so a tie could fall either way: the smallest lead
+of the best token over the second is checked to be far above what rounding does to logits. `LLM_WORKLOAD=file.jsonl`
+(lines with `prompt_token_ids`) runs the first 32 prompts of a workload instead of ours.
 """
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -14,11 +16,11 @@ from support.engines import load_model, make_engine, request, run_to_end
 
 pytestmark = pytest.mark.slow
 
-WORKLOAD = Path(__file__).parents[3] / "shared" / "cases" / "llm_workload.jsonl"
 NEW_TOKENS = 24
+ROUNDING = 5e-4  # nats; the largest difference between batch shapes seen on this model is a tenth of it
 TOPICS = [
     "Why is the sky blue?", "Write a haiku about rain.", "Name three rivers.", "2+2=", "Translate 'good morning'.",
-    "Explain how a bicycle stays upright, and mention at least two of the forces that act on it while it moves.",
+    "Explain how a bicycle stays upright, and name two of the forces that act on it.",
     "Liste quatre fruits.", "What is an operating system?", "Tell me a story about a lighthouse keeper and a fox.",
     "Describe the taste of a lemon to someone who has never eaten one.", "はじめまして。", "🎉🎉🎉", "def fib(n):",
     "Summarise: The old engine describes the useful forest on the second day. The public storm measures the garden.",
@@ -27,14 +29,14 @@ TOPICS = [
 
 
 def prompts(checkpoint) -> list[list[int]]:
-    """The first 32 of the shared workload where it is at hand, else 32 of our own, short and long."""
-    if WORKLOAD.exists():
-        return [json.loads(line)["prompt_token_ids"] for line in WORKLOAD.read_text().splitlines()[:32]]
+    """Sixteen short ones of one turn each, and sixteen long ones."""
+    if workload := os.environ.get("LLM_WORKLOAD"):
+        return [json.loads(line)["prompt_token_ids"] for line in Path(workload).read_text().splitlines()[:32]]
     from steelyard.engine.tokenizer import TextEncoder
 
     encoder = TextEncoder(checkpoint.tokenizer)
     short = [f"<|im_start|>user\n{topic}<|im_end|>\n<|im_start|>assistant\n" for topic in TOPICS]
-    long = [" ".join(TOPICS[index:] + TOPICS[:index]) for index in range(len(TOPICS))]
+    long = [" ".join((TOPICS[index:] + TOPICS[:index]) * 2)[: 100 * (index + 1)] for index in range(len(TOPICS))]
     return [encoder.encode_prompt(text) for text in short + long]
 
 
@@ -63,7 +65,7 @@ def expected(smollm2_path) -> list[tuple[list[int], list[int]]]:
         best_two = torch.cat(result.logits).topk(2).values
         leads.append(float((best_two[:, 0] - best_two[:, 1]).min()))
         answers.append((prompt, result.sequences[0].tolist()[len(prompt) :]))
-    print(f"smallest lead of the best token: {min(leads):.6f}")
+    assert min(leads) > ROUNDING, "choose other prompts: this one is a tie"
     return answers
 
 

@@ -130,4 +130,7 @@ class Engine:
 
 def _sample_row(row: ScheduledRow) -> SampleRow:
     sequence = row.sequence
-    return SampleRow(sequence.request.sampling, sequence.seed, sequence.num_tokens, sequence.output_token_ids)
+    sampling = sequence.request.sampling
+    # A copy of the output on every step would be quadratic, so only those who look at it get one.
+    penalised = sampling.presence_penalty or sampling.frequency_penalty
+    return SampleRow(sampling, sequence.seed, sequence.num_tokens, sequence.output_token_ids if penalised else ())
