@@ -164,6 +164,8 @@ def _config(keys: _Keys, file: GgufFile) -> ModelConfig:
     if keys.integer(f"{arch}.rope.dimension_count", head_dim) != head_dim:
         raise ModelLoadError(f"{name} rotates only a part of each head, which is not supported.")
     names = file.tensors
+    if "token_embd.weight" not in names:
+        raise ModelLoadError(f"{name} has no token embeddings.")
     return ModelConfig(
         architecture=arch,
         num_layers=keys.integer(f"{arch}.block_count"),
@@ -172,7 +174,7 @@ def _config(keys: _Keys, file: GgufFile) -> ModelConfig:
         num_kv_heads=keys.integer(f"{arch}.attention.head_count_kv", num_heads),
         head_dim=head_dim,
         intermediate_size=keys.integer(f"{arch}.feed_forward_length"),
-        vocab_size=len(keys.strings("tokenizer.ggml.tokens")),
+        vocab_size=names["token_embd.weight"].shape[0],  # may have more rows than there are tokens
         rms_eps=keys.number(f"{arch}.attention.layer_norm_rms_epsilon"),
         rope=RopeConfig(
             theta=keys.number(f"{arch}.rope.freq_base", 10_000.0),
