@@ -239,6 +239,24 @@ async def test_pipelined_requests_are_answered_in_order_and_their_number_held_is
             assert (await client.reply()).body == b"%05d" % number
 
 
+async def test_requests_of_a_client_that_reads_no_reply_are_bounded_and_answered_once_it_reads():
+    async with connected() as (site, client):
+        client.writer.transport.pause_reading()
+        client.request("GET", "/hold")
+        await until(lambda: site.held)
+        site.held[0].send(200, [], bytes(20_000_000))
+        (connection,) = site.server.connections
+        assert connection.write_paused
+        for _ in range(40):
+            client.send(GET)
+            await asyncio.sleep(0.001)
+        assert len(connection._queue) <= LIMITS.max_pipelined + 1
+        client.writer.transport.resume_reading()
+        assert len((await client.reply()).body) == 20_000_000
+        for _ in range(40):
+            assert (await client.reply()).body == b"ok"
+
+
 async def test_many_pipelined_requests_in_one_segment_are_all_answered():
     async with connected() as (_, client):
         client.send(GET * 2000)

@@ -144,7 +144,7 @@ class Connection(asyncio.Protocol):
                 self._take_ready()
                 if self._current is None:
                     self._next()
-                elif self._is_full():
+                if self._is_full():  # a reply is awaited, or the client does not read the ones it has
                     self._pause_reading()
         if assembler.phase is not IDLE:
             self._note_partial(began=completed)
