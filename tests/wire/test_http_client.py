@@ -88,6 +88,14 @@ async def test_headers_arrive_lower_cased_and_without_hop_by_hop_ones(tmp_path):
         assert b"".join(sink.pieces) == b"ok"
 
 
+async def test_a_second_answer_to_one_request_is_nobodys(tmp_path):
+    async with scripted(OK + OK.replace(b"ok", b"no"), path=tmp_path / "u") as pool:
+        sink = get(pool)
+        await until(lambda: sink.over)
+        assert (sink.status, sink.length, b"".join(sink.pieces)) == (200, 2, b"ok")
+        assert pool.idle_count == 0
+
+
 @pytest.mark.parametrize(
     ("answer", "kind", "seen"),
     [

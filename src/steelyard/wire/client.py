@@ -209,8 +209,6 @@ class UpstreamConnection(asyncio.Protocol):
             self._deliver(sink)
 
     def _fail_malformed(self, sink: ResponseSink, detail: str) -> None:
-        if self._head_done and not self._head_told:  # nothing of it was passed on
-            self._pieces = []
         self.cancel()
         sink.on_failure(UpstreamFailure(FailureKind.MALFORMED, self.bytes_seen, detail))
 
@@ -276,7 +274,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._head_done = True
 
     def on_body(self, piece: bytes) -> None:
-        self._pieces.append(piece)
+        if not self._complete:  # of a second response, nobody's
+            self._pieces.append(piece)
 
     def on_message_complete(self) -> None:
         if self._status < 200:
