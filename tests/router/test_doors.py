@@ -93,6 +93,7 @@ async def test_what_is_not_served_is_named(tmp_path, method, path, status, word)
         (b'{"model": "ghost"}', 404, "ghost"),
         (b'{"model": "\xff"}', 400, "JSON"),
         (b"[" * 100_000, 400, "JSON"),
+        (b'{"model": "m", "x": ' + b"[" * 100_000, 400, "nested"),
     ],
 )
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/serving-endpoints/completions"])

@@ -148,6 +148,8 @@ class Router:
             ) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadRequest(f"The body is not valid JSON: {error}.") from error
+        except RecursionError:
+            raise BadRequest("The body is nested too deeply.") from None
         endpoint = self.table.endpoints.get(name)
         if endpoint is None:
             raise unknown_endpoint(name)
