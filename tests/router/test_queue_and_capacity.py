@@ -108,6 +108,17 @@ async def test_requests_held_for_a_recovery_end_when_it_fails_or_the_deadline_pa
         assert (await failed.reply()).status == 503
 
 
+async def test_a_request_whose_replica_was_the_last_is_told_at_once(tmp_path):
+    async with world(tmp_path, 1) as w:
+        client = await w.begin({"do": "hold"})
+        await until(lambda: w.replicas[0].held)
+        w.apply()
+        await w.replicas[0].kill()
+        reply = await client.reply()
+        assert reply.status == 503
+        assert int(reply.headers["retry-after"]) >= 1
+
+
 async def test_requests_on_a_replica_that_leaves_the_snapshot_go_on(tmp_path):
     async with world(tmp_path, 2) as w:
         clients = [await w.begin({"do": "hold"}) for _ in range(4)]

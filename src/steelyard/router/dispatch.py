@@ -57,7 +57,7 @@ class Dispatcher:
         entity.line.join(exchange)
 
     def resubmit(self, exchange: Exchange) -> None:
-        """Its replica failed before it answered: go elsewhere, or wait at the front. Admitted is admitted."""
+        """Its replica failed before it answered: go elsewhere, or wait at the front if another can come."""
         if exchange.entity.gone or exchange.endpoint.stopped:
             self._rehome(exchange)
         else:
@@ -80,18 +80,19 @@ class Dispatcher:
         elif entity.replicas or entity.recovering:
             self.wake(entity)
         else:
-            error = Unavailable(f"No replica serves {entity.endpoint.name!r} now.", retry_after_s=1.0)
             while entity.line:
-                entity.line.next().refuse(error)
+                entity.line.next().refuse(no_replica(entity.endpoint))
 
     def _place(self, exchange: Exchange, *, first: bool) -> None:
         entity = exchange.entity
         decision = self._chooser.choose(entity.replicas, time.monotonic(), REQUEST_MU)
         if decision is not None:
             exchange.go(decision)
-            return
-        exchange.wait()
-        entity.line.join(exchange, first=first)
+        elif entity.replicas or entity.recovering:
+            exchange.wait()
+            entity.line.join(exchange, first=first)
+        else:
+            exchange.refuse(no_replica(entity.endpoint))
 
     def _rehome(self, exchange: Exchange) -> None:
         """Its entity is no more: the endpoint's others take it, by their shares, unless the client named this one."""
@@ -114,6 +115,10 @@ def refusal(endpoint: Endpoint, admission: Admission) -> SteelyardError:
     message = f"Endpoint {endpoint.name!r} cannot take the request: {admission.reason}"
     kind = TooManyRequests if admission.verdict is Verdict.CONTENDED else Unavailable
     return kind(message, retry_after_s=admission.retry_after_s)
+
+
+def no_replica(endpoint: Endpoint) -> Unavailable:
+    return Unavailable(f"No replica serves {endpoint.name!r} now.", retry_after_s=1.0)
 
 
 def unknown_endpoint(name: str) -> NotFound:
