@@ -195,3 +195,21 @@ async def test_unreachable_postgres_is_unavailable(tmp_path):
 async def test_url_that_cannot_be_used_is_refused_without_its_secrets(url):
     with pytest.raises(ValueError, match="store"):
         await Store.open(url)
+
+
+async def test_cancelled_calls_leave_no_lock_behind(tmp_path):
+    path = tmp_path / "store.db"
+    store = await Store.open(f"sqlite+aiosqlite:///{path}")
+    await store.create_endpoint(endpoint(), definition())
+    for step in range(40):  # cancelled at another point each time
+        call = store.all_endpoints() if step % 2 else store.add_events([Event("id-iris", 1, "k", "m")])
+        task = asyncio.create_task(call)
+        for _ in range(step):
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.0001 * step)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await asyncio.wait_for(store.close(), 10)
+    other = sqlite3.connect(path, timeout=0, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    other.close()

@@ -6,10 +6,10 @@ Used by `store.py` alone. A database that does not answer becomes `Unavailable`,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import alembic.command
 import alembic.config
@@ -23,6 +23,7 @@ from steelyard.errors import Unavailable
 BUSY_TIMEOUT_MS = 5_000
 ANSWER_TIMEOUT_S = 10.0
 _MIGRATION_LOCK = 0x57EE1  # any number that no other program locks in our database
+T = TypeVar("T")
 
 
 class Database:
@@ -30,6 +31,7 @@ class Database:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
+        self._running: set[asyncio.Task[Any]] = set()
 
     @classmethod
     async def open(cls, url: str) -> Database:
@@ -46,7 +48,20 @@ class Database:
         return database
 
     async def close(self) -> None:
+        """After all that runs."""
+        await asyncio.gather(*self._running, return_exceptions=True)
         await self._engine.dispose()
+
+    async def whole(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs `work` to its end even if the caller is cancelled meanwhile.
+
+        A statement that is cancelled under way can leave its connection, and with it SQLite's one write lock, open
+        until the garbage collector finds it: the store would stand still.
+        """
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:

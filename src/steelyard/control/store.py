@@ -1,14 +1,15 @@
 """The store: what users want, what happened, and who may ask. Called by the API and the reconcile loop of one control.
 
-Each method is one transaction. It decides nothing about replicas and knows nothing of processes. Every method may
-raise `Unavailable`; the data path never waits for any of them.
+Each method is one transaction, which runs to its end even if its caller is cancelled. It decides nothing about
+replicas and knows nothing of processes. Every method may raise `Unavailable`; the data path never waits for any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import msgspec
 from sqlalchemy import CursorResult, Row, Select, and_, delete, insert, or_, select, update
@@ -23,6 +24,18 @@ from steelyard.errors import AlreadyExists, Conflict, InvalidState, NotFound
 
 EVENTS_PER_ENDPOINT = 1_000
 _SNAPSHOT_VERSION = "snapshot_version"
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _whole(
+    method: Callable[Concatenate[Store, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
+    @functools.wraps(method)
+    async def run(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store._database.whole(method(store, *args, **kwargs))
+
+    return run
 
 
 class Store:
@@ -39,6 +52,7 @@ class Store:
 
     # Endpoints
 
+    @_whole
     async def create_endpoint(self, endpoint: EndpointRecord, definition: ConfigDefinition) -> EndpointRecord:
         """Adds `endpoint` with `definition` as pending version 1. Raises AlreadyExists."""
         config = ConfigRecord(1, endpoint.creator, endpoint.created_ms, definition)
@@ -62,11 +76,13 @@ class Store:
             raise AlreadyExists(f"An endpoint named {endpoint.name!r} exists already.") from error
         return replace(endpoint, pending=config)
 
+    @_whole
     async def endpoint(self, name: str) -> EndpointRecord:
         """Raises NotFound."""
         async with self._database.transaction() as connection:
             return await _endpoint(connection, name)
 
+    @_whole
     async def all_endpoints(self) -> list[EndpointRecord]:
         """Sorted by name."""
         async with self._database.transaction() as connection:
@@ -74,6 +90,7 @@ class Store:
             configs = await _configs(connection, _used_versions())
             return [_record(row, configs) for row in rows]
 
+    @_whole
     async def begin_update(
         self, name: str, definition: ConfigDefinition | None, *, principal: str, now_ms: int, start: bool = False
     ) -> EndpointRecord:
@@ -108,11 +125,13 @@ class Store:
             await connection.execute(update(endpoints).where(endpoints.c.id == endpoint.id).values(changes))
             return await _endpoint(connection, name)
 
+    @_whole
     async def promote(self, endpoint_id: str, version: int, now_ms: int) -> bool:
         """Makes pending `version` the active one. False when it is no longer pending."""
         changes = {"active_version": version, "pending_version": None, "updated_ms": now_ms}
         return await self._finish_update(endpoint_id, version, changes)
 
+    @_whole
     async def fail_update(self, endpoint_id: str, version: int, message: str, now_ms: int) -> bool:
         """Gives pending `version` up and keeps the reason. False when it is no longer pending."""
         changes = {
@@ -129,6 +148,7 @@ class Store:
             result = await connection.execute(update(endpoints).where(is_pending).values(changes))
             return cast("CursorResult[Any]", result).rowcount == 1
 
+    @_whole
     async def stop_endpoint(self, name: str, now_ms: int) -> EndpointRecord:
         """Raises NotFound, Conflict during an update, InvalidState when it is stopped or never ran."""
         async with self._database.transaction() as connection:
@@ -140,6 +160,7 @@ class Store:
             await connection.execute(update(endpoints).where(endpoints.c.id == endpoint.id).values(changes))
             return await _endpoint(connection, name)
 
+    @_whole
     async def change_tags(self, name: str, add: dict[str, str], remove: Sequence[str], now_ms: int) -> dict[str, str]:
         """Returns all tags after the change. Raises NotFound."""
         async with self._database.transaction() as connection:
@@ -149,6 +170,7 @@ class Store:
             await connection.execute(update(endpoints).where(endpoints.c.id == endpoint.id).values(changes))
             return tags
 
+    @_whole
     async def delete_endpoint(self, name: str) -> EndpointRecord:
         """Removes it with its configurations and events; returns what it was. Raises NotFound."""
         async with self._database.transaction() as connection:
@@ -158,6 +180,7 @@ class Store:
 
     # Events
 
+    @_whole
     async def add_events(self, new: Sequence[Event]) -> None:
         """Keeps the newest `EVENTS_PER_ENDPOINT` of each endpoint; drops those of endpoints that are gone."""
         if not new:
@@ -189,6 +212,7 @@ class Store:
                 )
                 await connection.execute(delete(events).where(mine, events.c.id <= newest.scalar_subquery()))
 
+    @_whole
     async def events(self, endpoint_id: str, limit: int = EVENTS_PER_ENDPOINT) -> list[Event]:
         """The newest `limit` events, oldest first."""
         query = select(events).where(events.c.endpoint_id == endpoint_id).order_by(events.c.id.desc()).limit(limit)
@@ -201,6 +225,7 @@ class Store:
 
     # Tokens
 
+    @_whole
     async def add_token(self, token: TokenRecord) -> None:
         row = {
             "id": token.id,
@@ -213,6 +238,7 @@ class Store:
         async with self._database.transaction() as connection:
             await connection.execute(insert(tokens).values(row))
 
+    @_whole
     async def tokens(self) -> list[TokenRecord]:
         """Oldest first, expired ones too."""
         async with self._database.transaction() as connection:
@@ -221,6 +247,7 @@ class Store:
             TokenRecord(row.id, row.sha256, row.principal, row.comment, row.created_ms, row.expires_ms) for row in rows
         ]
 
+    @_whole
     async def delete_token(self, token_id: str) -> None:
         """Raises NotFound, and InvalidState for the last token: without one nobody could come in again."""
         async with self._database.transaction() as connection:
@@ -233,6 +260,7 @@ class Store:
 
     # Snapshot versions
 
+    @_whole
     async def reserve_versions(self, count: int) -> tuple[int, int]:
         """Versions from `first` up to, not including, `end` are the caller's alone, also after a crash."""
         async with self._database.transaction() as connection:
