@@ -344,6 +344,20 @@ def test_control_told_to_end_leaves_no_replica(control, stubborn):
     assert not processes.group_is_alive(record)
 
 
+def test_replicas_that_ended_with_control_are_no_deaths_to_the_next_one(control):
+    control.deploy()
+    control.wait_ready()
+    (first,) = control.records()
+    control.process.terminate()
+    assert control.process.wait(15) == 0
+    control.start()
+    control.wait_ready()
+    told = control.events()
+    assert f"Replica {first} has ended: the platform stops." in told
+    assert not any("died" in message or "deaths" in message for message in told)
+    assert first not in control.records()
+
+
 def test_end_of_the_lifeline_ends_control_and_replicas(tmp_path):
     read_end, write_end = os.pipe()
     control = Control(tmp_path, lifeline=read_end)

@@ -1,11 +1,13 @@
 """The ground is cleared before anything starts: locks, folders, ports, and what a killed platform left."""
 
 import subprocess
+import sys
 
 import pytest
 
+from steelyard.contracts.replica import ReplicaSpec
 from steelyard.settings import Settings
-from steelyard.substrate import processes
+from steelyard.substrate import LocalSubstrate, processes
 from steelyard.supervisor.ground import ProcessFiles, StartError, free_port, locked_home, private_folder
 
 
@@ -47,3 +49,33 @@ async def test_leftovers_are_asked_then_killed(tmp_path):
     assert not processes.group_is_alive(record)
     assert (gentle.wait(5), stubborn.wait(5)) == (-15, -9)
     assert await files.clear(0.3) == 0
+
+
+@pytest.mark.anyio
+async def test_replicas_of_an_earlier_platform_are_ended_and_put_away(tmp_path):
+    settings = Settings(home=tmp_path)
+    substrate = LocalSubstrate(settings.replicas_dir, command=[sys.executable, "-c", "import time; time.sleep(60)"])
+    for name in ("recorded", "unrecorded"):
+        spec = ReplicaSpec(id=name, endpoint="e", served_entity="m", address="tcp:127.0.0.1:1", model_uri="m")
+        substrate.start(spec)
+    (settings.replicas_dir / "unrecorded" / "process.json").unlink()  # its control was killed in between
+    assert await ProcessFiles(settings).clear(5.0) == 0
+    assert substrate.observe() == []
+    assert {path.name for path in (settings.replicas_dir / ".retired").iterdir()} == {"recorded", "unrecorded"}
+
+
+@pytest.mark.anyio
+async def test_what_cannot_be_ended_is_named_instead_of_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("steelyard.supervisor.ground.KILL_PATIENCE_S", 0.1)
+    monkeypatch.setattr(processes, "kill_group", lambda record: None)  # as for a process that is not ours to kill
+    files = ProcessFiles(Settings(home=tmp_path))
+    deaf = subprocess.Popen(["sh", "-c", "trap '' TERM; echo; while :; do read line; done"],
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)  # fmt: skip
+    deaf.stdout.readline()
+    files.write("control", deaf.pid)
+    try:
+        with pytest.raises(StartError, match=str(deaf.pid)):
+            await files.clear(0.1)
+    finally:
+        deaf.kill()
+        deaf.wait(5)

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Callable
 
-from steelyard.contracts.replica import ReplicaStatus
+from steelyard.contracts.replica import ReplicaSpec, ReplicaStatus
 from steelyard.control import snapshots as snapshot_room
 from steelyard.control.board import Board
 from steelyard.control.events import Events
@@ -117,21 +117,36 @@ class Reconciler:
                 self._exits.close()
 
     async def stop_all(self) -> None:
-        """Ends all replicas: asks, waits as long as each may drain, then kills. Call it after `run` has ended."""
+        """Ends all replicas: asks, waits as long as each may drain, then kills. Call it after `run` has ended.
+
+        They are put away, so that the next control does not take the ends that it finds for deaths.
+        """
         deadline_s = self._clock() + self._settings.drain_timeout_s
         asked: set[str] = set()
+        ended: set[str] = set()
         while True:
-            alive = [item for item in await asyncio.to_thread(self._substrate.observe) if item.alive]
-            if not alive:
+            found = await asyncio.to_thread(self._substrate.observe)
+            left = [item for item in found if item.spec.id not in ended]
+            if not left:
                 return
             late = self._clock() >= deadline_s
-            for item in alive:
-                if late:
+            for item in left:
+                if not item.alive:
+                    ended.add(item.spec.id)
+                    await self._put_away(item.spec)
+                elif late:
                     await asyncio.to_thread(self._substrate.kill, item.spec.id)
                 elif item.spec.id not in asked:
                     asked.add(item.spec.id)
                     await asyncio.to_thread(self._substrate.terminate, item.spec.id)
             await asyncio.sleep(0.05)
+
+    async def _put_away(self, spec: ReplicaSpec) -> None:
+        try:
+            await asyncio.to_thread(self._substrate.retire, spec.id)
+        except OSError as error:
+            self._log.warning("replica_not_put_away", replica=spec.id, reason=str(error))
+        self._say(spec, "replica_stopped", f"Replica {spec.id} has ended: the platform stops.")
 
     async def _rest(self) -> None:
         wait_s = TICK_S
@@ -237,7 +252,7 @@ class Reconciler:
         self._instruments.starts.inc()
         tracked = self.fleet.started(spec, pid, now_s)
         self._attend(tracked)
-        self._say(tracked, "replica_started", f"Replica {spec.id} starts: {action.reason}.")
+        self._say(tracked.spec, "replica_started", f"Replica {spec.id} starts: {action.reason}.")
 
     async def _end(self, action: Action, now_s: float) -> None:
         assert isinstance(action, Drain | Terminate | Kill | Forget)
@@ -246,15 +261,15 @@ class Reconciler:
             return
         if isinstance(action, Drain):
             tracked.enter(Phase.DRAINING, now_s)
-            self._say(tracked, "replica_draining", f"Replica {action.replica_id} drains: {action.reason}.")
+            self._say(tracked.spec, "replica_draining", f"Replica {action.replica_id} drains: {action.reason}.")
         elif isinstance(action, Terminate):
             tracked.enter(Phase.STOPPING, now_s)
             await asyncio.to_thread(self._substrate.terminate, action.replica_id)
-            self._say(tracked, "replica_stopping", f"Replica {action.replica_id} stops: {action.reason}.")
+            self._say(tracked.spec, "replica_stopping", f"Replica {action.replica_id} stops: {action.reason}.")
         elif isinstance(action, Kill):
             tracked.killed = True
             await asyncio.to_thread(self._substrate.kill, action.replica_id)
-            self._say(tracked, "replica_killed", f"Replica {action.replica_id} is killed: {action.reason}.")
+            self._say(tracked.spec, "replica_killed", f"Replica {action.replica_id} is killed: {action.reason}.")
         else:
             await asyncio.to_thread(self._substrate.retire, action.replica_id)
             self.fleet.forget(action.replica_id)
@@ -262,10 +277,10 @@ class Reconciler:
             if self._probes is not None:
                 self._probes.forget(action.replica_id)
             if action.expected:
-                self._say(tracked, "replica_stopped", f"Replica {action.replica_id} has ended.")
+                self._say(tracked.spec, "replica_stopped", f"Replica {action.replica_id} has ended.")
             else:
                 self._instruments.deaths.inc()
-                self._say(tracked, "replica_died", f"Replica {action.replica_id} {action.reason}")
+                self._say(tracked.spec, "replica_died", f"Replica {action.replica_id} {action.reason}")
 
     async def _transit(self, transitions: list[tuple[EndpointRecord, Promote | FailUpdate]]) -> bool:
         """Writes promotions and failures down. When the store fails, the next round plans them again."""
@@ -328,10 +343,9 @@ class Reconciler:
         tracked = self.fleet.get(replica_id)
         if tracked is not None and tracked.phase is Phase.READY:
             self._newly_ready[replica_id] = status
-            self._say(tracked, "replica_ready", f"Replica {replica_id} is ready.")
+            self._say(tracked.spec, "replica_ready", f"Replica {replica_id} is ready.")
         self._awake.set()
 
-    def _say(self, tracked: Tracked, kind: str, message: str) -> None:
-        spec = tracked.spec
+    def _say(self, spec: ReplicaSpec, kind: str, message: str) -> None:
         self._log.info(kind, endpoint=spec.endpoint, served_entity=spec.served_entity, replica=spec.id, message=message)
         self._events.record(Event(spec.endpoint_id, self._wall_ms(), kind, message, spec.served_entity, spec.id))

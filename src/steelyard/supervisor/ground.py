@@ -23,6 +23,7 @@ from steelyard.settings import Settings
 from steelyard.substrate import LocalSubstrate, processes
 
 LEFTOVER_PATIENCE_S = 10.0  # leftovers have lost their lifeline and are ending by themselves
+KILL_PATIENCE_S = 10.0  # what SIGKILL does not end by then hangs in the kernel, or is not ours to kill
 
 
 class StartError(Exception):
@@ -92,12 +93,20 @@ class ProcessFiles:
         return [record for record in found if record is not None and processes.group_is_alive(record)]
 
     async def clear(self, patience_s: float) -> int:
-        """Ends all that runs: SIGTERM, then SIGKILL when the patience is over. Returns how many had to be killed."""
+        """Ends all that runs: SIGTERM, then SIGKILL when the patience is over. Returns how many had to be killed.
+
+        Replicas that have ended are put away: they ended with their platform, and the next must not read it as a death.
+        Raises StartError when something outlives even SIGKILL.
+        """
         deadline_s = time.monotonic() + patience_s
+        self._substrate.observe()  # also finds and records what a killed control had no time to record
         for record in self.running():
             processes.send_signal(record, signal.SIGTERM)
         killed: set[int] = set()
         while running := self.running():
+            if time.monotonic() >= deadline_s + KILL_PATIENCE_S:
+                pids = ", ".join(str(record.pid) for record in running)
+                raise StartError(f"These processes of the platform cannot be ended: {pids}.")
             if time.monotonic() >= deadline_s:
                 for record in running:
                     killed.add(record.pid)
@@ -105,6 +114,9 @@ class ProcessFiles:
             await asyncio.sleep(0.05)
         for path in self._dir.glob("*.json"):
             path.unlink(missing_ok=True)
+        for item in self._substrate.observe():
+            if not item.alive:
+                self._substrate.retire(item.spec.id)
         return len(killed)
 
     @staticmethod
