@@ -12,7 +12,7 @@ from steelyard.cli.deploy import absolute
 from steelyard.cli.failures import CliError
 from steelyard.cli.logs import new_part
 from steelyard.cli.query import chat_text, streamed_text
-from steelyard.cli.view import endpoints_table, failure_of, outcome_of
+from steelyard.cli.view import doing_of, endpoints_table, failure_of, outcome_of
 
 
 def endpoint(ready: str, update: str, **more) -> dict:
@@ -40,6 +40,17 @@ def test_the_reason_of_a_failure_is_the_platforms_own():
         == "no such file"
     )
     assert failure_of(endpoint("NOT_READY", "UPDATE_FAILED")) == "it gave no reason"
+
+
+def test_a_deployment_never_seems_to_start_again():
+    def told(deployment: str, message: str = "") -> str:
+        state = {"deployment": f"DEPLOYMENT_{deployment}", "deployment_state_message": message}
+        return doing_of(endpoint("NOT_READY", "IN_PROGRESS", pending_config={"served_entities": [{"state": state}]}))
+
+    assert told("CREATING", "Starting.") == "starting"
+    assert told("CREATING", "loading weights") == "loading weights"
+    assert told("READY") == "ready, going live", "its routers have still to take it up"
+    assert told("READY", "1 of 3 replicas are ready.") == "1 of 3 replicas are ready"
 
 
 def test_an_endpoint_of_an_unknown_shape_still_has_a_row():

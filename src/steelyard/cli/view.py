@@ -72,8 +72,11 @@ def failure_of(endpoint: Json) -> str:
 def doing_of(endpoint: Json) -> str:
     """What a deployment is doing now, for a progress display."""
     rows = entities_of(endpoint, "pending_config") or entities_of(endpoint)
-    messages = [row.message for row in rows if row.message and row.state != "READY"]
-    return messages[0].splitlines()[0].rstrip(".:") if messages else "starting"
+    messages = [row.message for row in rows if row.message]
+    if not messages and rows and all(row.state == "READY" for row in rows):
+        return "ready, going live"  # routers take it up; only then is the update over
+    doing = messages[0].splitlines()[0].rstrip(".:") if messages else "starting"
+    return doing[:1].lower() + doing[1:]
 
 
 def endpoints_table(endpoints: list[Json]) -> Table:
