@@ -72,6 +72,20 @@ def test_a_process_that_was_started_but_not_recorded_is_found_by_its_folder(subs
     assert (place / "replicas" / "r1" / "process.json").exists()
 
 
+def test_a_process_that_cannot_be_recorded_does_not_run(substrate, place, monkeypatch):
+    started = []
+
+    def full_disk(pid: int):
+        started.append(processes.record_of(pid))
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(processes, "record_of_child", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        substrate.start(spec_of(place))
+    assert not processes.is_alive(started[0])
+    assert not (place / "replicas" / "r1").exists()
+
+
 def test_terminated_replica_ends_and_its_log_stays_readable_after_retirement(substrate, place):
     substrate.start(spec_of(place))
     wait_until((place / "r1.sock").exists, 5)

@@ -95,8 +95,13 @@ class LocalSubstrate:
                 pass_fds=[self._lifeline_fd] if self._lifeline_fd >= 0 else [],
                 start_new_session=True,
             )
+        try:
+            _write(folder / PROCESS_FILE, processes.record_of_child(process.pid))
+        except OSError:  # a full disk: what cannot be found again must not run
+            process.kill()
+            process.wait()
+            raise
         process.returncode = 0  # we reap it ourselves; the object must not
-        _write(folder / PROCESS_FILE, processes.record_of_child(process.pid))
         return process.pid
 
     def observe(self) -> list[FoundReplica]:
