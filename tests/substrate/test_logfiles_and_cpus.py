@@ -25,6 +25,14 @@ def test_outgrown_log_keeps_its_last_lines_and_its_writer_goes_on(tmp_path):
     assert len(kept) <= 50
 
 
+def test_log_is_emptied_even_where_its_last_part_cannot_be_kept(tmp_path):
+    log = tmp_path / "log.txt"
+    log.write_text("line\n" * 100)
+    logfiles.previous(log).mkdir()  # as on a full disk, writing there fails
+    logfiles.bound(log, 50)
+    assert log.read_text() == ""
+
+
 def test_tail_starts_at_a_line(tmp_path):
     log = tmp_path / "log.txt"
     log.write_text("first line\nsecond line\n")

@@ -1,5 +1,6 @@
 """The ground is cleared before anything starts: locks, folders, ports, and what a killed platform left."""
 
+import os
 import subprocess
 import sys
 
@@ -25,12 +26,22 @@ def test_folder_of_somebody_else_is_refused(tmp_path):
     target = tmp_path / "target"
     target.mkdir()
     (tmp_path / "link").symlink_to(target)
-    with pytest.raises(StartError, match="not a folder of ours"):
-        private_folder(tmp_path / "link")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    for name in ("link", "dangling", "file"):
+        with pytest.raises(StartError, match="not a folder of ours"):
+            private_folder(tmp_path / name)
 
 
 def test_port_zero_gives_a_free_one():
     assert free_port("127.0.0.1", 0) > 0
+
+
+def test_record_that_cannot_be_written_is_no_reason_to_stop(tmp_path):
+    files = ProcessFiles(Settings(home=tmp_path))
+    (tmp_path / "run" / "control.json").mkdir()  # as on a full disk, writing there fails
+    files.write("control", os.getpid())
+    assert files.running() == []
 
 
 @pytest.mark.anyio

@@ -7,6 +7,7 @@ file of the same size at most. Lines written between copy and cut are lost, whic
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 LOG_LIMIT_BYTES = 8 * 1024 * 1024
@@ -17,12 +18,16 @@ def previous(path: Path) -> Path:
 
 
 def bound(path: Path, limit_bytes: int = LOG_LIMIT_BYTES) -> None:
-    """When the file has outgrown the limit, keep its last part beside it and empty it."""
+    """When the file has outgrown the limit, keep its last part beside it and empty it.
+
+    On a full disk it is emptied all the same: that is when it matters most.
+    """
     try:
         if path.stat().st_size <= limit_bytes:
             return
         kept = tail(path, limit_bytes)
-        previous(path).write_bytes(kept)
+        with suppress(OSError):
+            previous(path).write_bytes(kept)
         os.truncate(path, 0)
     except FileNotFoundError:
         return

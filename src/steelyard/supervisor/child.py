@@ -65,8 +65,8 @@ class Child:
             wait_s = min(BACKOFF_LIMIT_S, wait_s * 2)
 
     async def _run_once(self) -> int | str:
-        with self.log_path.open("ab") as log:
-            try:
+        try:
+            with self.log_path.open("ab") as log:
                 self._process = await asyncio.create_subprocess_exec(
                     *self._command,
                     stdin=asyncio.subprocess.DEVNULL,
@@ -76,8 +76,8 @@ class Child:
                     pass_fds=self._descriptors,
                     start_new_session=True,
                 )
-            except OSError as error:
-                return str(error)
+        except OSError as error:
+            return str(error)
         self._note_pid(self.name, self._process.pid)
         return await self._process.wait()
 

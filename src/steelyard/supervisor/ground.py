@@ -53,7 +53,8 @@ def locked_home(home: Path) -> Iterator[None]:
 
 def private_folder(path: Path) -> None:
     """Makes a folder that only we can enter. Raises StartError when somebody else's stands there."""
-    path.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise StartError(f"{path} is not a folder of ours; remove it or set TMPDIR to another place.")
@@ -82,7 +83,8 @@ class ProcessFiles:
         self._dir.mkdir(mode=0o700, exist_ok=True)
 
     def write(self, name: str, pid: int) -> None:
-        with suppress(ProcessLookupError):
+        """On a full disk the record is lost, not the process: its lifeline still ends it with us."""
+        with suppress(OSError):
             record = processes.record_of_child(pid)
             (self._dir / f"{name}.json").write_bytes(msgspec.json.encode(record))
 
