@@ -251,6 +251,16 @@ async def test_a_client_that_leaves_cancels_every_generation(tmp_path, stream):
 
 
 @pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_cannot_be_rendered_fails_alone(tmp_path, stream):
+    engine = ScriptedEngine("\ud800")  # half of a surrogate pair: no UTF-8 for it
+    async with serving(engine, tmp_path) as (_, http):
+        body = {"messages": HELLO, "stream": stream}
+        assert (await http.post("/v1/chat/completions", json=body)).status_code == 500
+        engine.words = ["fine"]
+        assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
 async def test_a_deadline_ends_the_generation(tmp_path, stream):
     engine = ScriptedEngine("word " * 1000, pause_s=0.02)
     async with serving(engine, tmp_path) as (_, http):

@@ -131,19 +131,19 @@ class Generations:
         try:
             async with asyncio.timeout(left_s):
                 await (answer.stream() if plan.stream else answer.whole())
-            failure: BaseException | None = None
+            exchange.on_end = None  # this task is the one that ends it
+            answer.end()
+            return
         except TimeoutError:
-            failure = DeadlineExceeded("The deadline passed before the answer was complete.")
+            failure: BaseException = DeadlineExceeded("The deadline passed before the answer was complete.")
         except asyncio.CancelledError:
             if not exchange.ended:
                 raise
             return
         except Exception as error:
             failure = _first(error)
-        exchange.on_end = None  # this task is the one that ends it
-        if failure is None:
-            answer.end()
-        elif isinstance(failure, SteelyardError):
+        exchange.on_end = None
+        if isinstance(failure, SteelyardError):
             exchange.fail(failure)
         else:
             exchange.fail_unexpectedly(failure)
