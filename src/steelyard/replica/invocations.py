@@ -42,10 +42,6 @@ class Invocations:
         )
         self._probe = Lane("probe", 1, _QUEUE_PER_THREAD)
 
-    @property
-    def busy(self) -> bool:
-        return self._interactive.busy or self._probe.busy
-
     def occupied(self) -> tuple[int, int]:
         """Requests held, and of these the waiting ones."""
         waiting = self._interactive.waiting
