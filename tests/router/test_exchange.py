@@ -10,8 +10,8 @@ import json
 
 import pytest
 
-from support.raw_http import until
-from support.router_world import world
+from support.raw_http import RawClient, until
+from support.router_world import INVOCATIONS, TOKEN, world
 
 pytestmark = pytest.mark.anyio
 
@@ -52,6 +52,18 @@ async def test_headers_that_the_client_lists_in_connection_stop_at_the_router(tm
         (request,) = w.replicas[0].requests
         assert request.header(b"x-hop") is None
         assert request.header(b"x-kept") == b"1"
+
+
+async def test_every_connection_header_is_heard(tmp_path):
+    async with world(tmp_path) as w:
+        client = await RawClient.open(w.address)
+        client.send(
+            f"POST {INVOCATIONS} HTTP/1.1\r\nhost: t\r\nauthorization: Bearer {TOKEN}\r\nconnection: x-hop\r\n"
+            "x-hop: 1\r\nconnection: keep-alive\r\ncontent-length: 2\r\n\r\n{}".encode()
+        )
+        assert (await client.reply()).status == 200
+        client.close()
+        assert w.replicas[0].requests[0].header(b"x-hop") is None
 
 
 @pytest.mark.parametrize("status", [200, 400, 422, 429, 500, 503])

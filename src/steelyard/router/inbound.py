@@ -44,7 +44,7 @@ class Inbound:
             for name in (b"x-request-timeout-ms", b"x-steelyard-deadline-ms"):
                 if name in by_name:
                     self.timeout_ms = _milliseconds(by_name[name])
-            passed = _without_listed(passed, by_name.get(b"connection", b""))
+            passed = _without_listed(passed, headers)
         if len(by_name) != len(headers) and sum(pair[0] == b"authorization" for pair in headers) > 1:
             self.authorization = b""  # two of them: neither
         # joined in C: a format per header costs twice as much
@@ -77,7 +77,8 @@ def _milliseconds(value: bytes) -> int:
     return int(value)
 
 
-def _without_listed(passed: Headers, connection: bytes) -> Headers:
-    """A client may name further hop-by-hop headers in `Connection`; they are taken out."""
+def _without_listed(passed: Headers, headers: Headers) -> Headers:
+    """A client may name further hop-by-hop headers in one or several `Connection` headers; they are taken out."""
+    connection = b",".join(value for name, value in headers if name == b"connection")
     listed = {name.strip().lower() for name in connection.split(b",")}
     return [pair for pair in passed if pair[0] not in listed]
