@@ -97,9 +97,18 @@ class NotFound(SteelyardError):
 
 
 class MethodNotAllowed(SteelyardError):
+    """`allow` names the methods that the path takes, for the `Allow` header that a 405 must carry."""
+
     status = 405
     code = "METHOD_NOT_ALLOWED"
     kind = "invalid_request_error"
+
+    def __init__(self, message: str, *, allow: str) -> None:
+        super().__init__(message)
+        self.allow = allow
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return [*super().headers(), (b"allow", self.allow.encode())]
 
 
 class RequestTimeout(SteelyardError):

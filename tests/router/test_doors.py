@@ -79,6 +79,8 @@ async def test_what_is_not_served_is_named(tmp_path, method, path, status, word)
         assert ("error" in body) == path.startswith("/v1/"), "each dialect reads errors in its own shape"
         assert body["error_code"]
         assert "x-request-id" in reply.headers
+        assert ("allow" in reply.headers) == (status == 405)
+        assert method not in reply.headers.get("allow", "").split(", ")
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,7 @@ async def test_a_malformed_request_is_refused_once_and_the_connection_closed(nam
         reply = await client.reply()
         assert reply.status == status
         assert reply.headers["connection"] == "close"
+        assert ("allow" in reply.headers) == (status == 405)
         body = json.loads(reply.body)
         assert body["message"].endswith(".")
         assert await client.ended()

@@ -84,7 +84,8 @@ class App:
         elif request.method in ("GET", "HEAD") and (answer := self._get.get(request.path)):
             answer(reply)
         elif request.path in self._post or request.path in self._get:
-            reply.send_error(MethodNotAllowed(f"{request.method} is not allowed on {request.path}."))
+            allow = "POST" if request.path in self._post else "GET, HEAD"
+            reply.send_error(MethodNotAllowed(f"{request.method} is not allowed on {request.path}.", allow=allow))
         else:
             reply.send_error(NotFound(f"A replica has no path {request.path}."))
 

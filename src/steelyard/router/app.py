@@ -38,7 +38,7 @@ from steelyard.wire.server import Reply, Request
 
 _DISCOVERY = "/.well-known/databricks-config"
 _OPEN = frozenset(("/livez", "/readyz", _DISCOVERY))
-_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"))
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 JSON = [(b"content-type", b"application/json")]
 
 
@@ -167,9 +167,9 @@ class Router:
         """Everything but queries. Raises the error to refuse with."""
         path = request.path
         if request.method not in _METHODS:
-            raise MethodNotAllowed(f"{request.method} is not supported here.")
+            raise MethodNotAllowed(f"{request.method} is not supported here.", allow=", ".join(_METHODS))
         if route is not None:
-            raise MethodNotAllowed(f"{path} takes POST only.")
+            raise MethodNotAllowed(f"{path} takes POST only.", allow="POST")
         if is_for_control(path):
             Forward(
                 self,
@@ -183,7 +183,7 @@ class Router:
             return
         if path == "/v1/models" or path.startswith("/v1/models/"):
             if request.method not in {"GET", "HEAD"}:
-                raise MethodNotAllowed(f"{path} takes GET only.")
+                raise MethodNotAllowed(f"{path} takes GET only.", allow="GET, HEAD")
             name = path[len("/v1/models/") :]
             body = get_model(self.table, name) if name else list_models(self.table)
             reply.send(200, [*JSON, (b"x-request-id", request_id)], body)
