@@ -144,7 +144,8 @@ def test_a_stream_that_breaks_ends_with_an_error_and_no_done(behaving):
         while chunk := raw.recv(65536):
             received += chunk
     assert b'"number":1' in received
-    assert b'data: {"error_code":"MODEL_ERROR"' in received
+    assert b'data: {"error":{' in received
+    assert b'"error_code":"MODEL_ERROR"' in received
     assert b"[DONE]" not in received
     assert not received.endswith(b"0\r\n\r\n")
 
