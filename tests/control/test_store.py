@@ -137,6 +137,16 @@ async def test_events_are_bounded_per_endpoint_and_oldest_first(store):
     assert [event.time_ms for event in await store.events(one.id, limit=2)] == [1003, 1004]
 
 
+async def test_what_a_model_printed_last_can_be_kept_whatever_it_is(store):
+    await store.create_endpoint(endpoint(), definition())
+    await store.add_events([Event("id-iris", 1, "replica_died", "its last lines: \0\0 \x1b[31m \ufffd")])
+    assert [event.message for event in await store.events("id-iris")] == [
+        "its last lines: \ufffd\ufffd \x1b[31m \ufffd"
+    ]
+    await store.fail_update("id-iris", 1, "m: a\0b", 2)
+    assert (await store.endpoint("iris")).failure_message == "m: a\ufffdb"
+
+
 async def test_last_token_cannot_be_deleted(store):
     first, second = TokenRecord("t1", "a" * 64, "ada", "", 1), TokenRecord("t2", "b" * 64, "bob", "c", 2, 9)
     await store.add_token(first)

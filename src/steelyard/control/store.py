@@ -137,7 +137,7 @@ class Store:
         changes = {
             "pending_version": None,
             "failed_version": version,
-            "failure_message": message,
+            "failure_message": _storable(message),
             "updated_ms": now_ms,
         }
         return await self._finish_update(endpoint_id, version, changes)
@@ -150,7 +150,7 @@ class Store:
 
     @_whole
     async def stop_endpoint(self, name: str, now_ms: int) -> EndpointRecord:
-        """Raises NotFound, Conflict during an update, InvalidState when it is stopped or never ran."""
+        """Raises NotFound, Conflict during an update, InvalidState when it is stopped already."""
         async with self._database.transaction() as connection:
             endpoint = await _endpoint(connection, name)
             _refuse_during_update(endpoint)
@@ -196,7 +196,7 @@ class Store:
                     "endpoint_id": event.endpoint_id,
                     "time_ms": event.time_ms,
                     "kind": event.kind,
-                    "message": event.message,
+                    "message": _storable(event.message),
                     "served_entity": event.served_entity,
                     "replica": event.replica,
                 }
@@ -273,6 +273,11 @@ class Store:
             else:
                 await connection.execute(update(meta).where(meta.c.name == _SNAPSHOT_VERSION).values(value))
             return first, first + count
+
+
+def _storable(text: str) -> str:
+    """Messages quote what models print, and PostgreSQL's text holds every character but NUL."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _refuse_during_update(endpoint: EndpointRecord) -> None:
