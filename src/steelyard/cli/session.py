@@ -134,11 +134,19 @@ def _serves_another(endpoint: Json, uri: Any) -> bool:
 async def _until_settled(client: Client, shown: Progress, timeout_s: float) -> list[Json]:
     """Watch all endpoints until each is ready, failed or stopped. A failed one is shown, not raised.
 
-    One that is still at work after `timeout_s` is left to go on by itself.
+    One that is still at work after `timeout_s` is left to go on by itself. A platform that does not answer now (its
+    control starts again, say) is asked again: what only watches must not end it.
     """
     deadline_s = time.monotonic() + timeout_s
+    endpoints: list[Json] = []
     while True:
-        endpoints = await asyncio.to_thread(client.endpoints)
+        try:
+            endpoints = await asyncio.to_thread(client.endpoints)
+        except CliError:
+            if time.monotonic() > deadline_s:
+                return endpoints
+            await asyncio.sleep(POLL_S)
+            continue
         for endpoint in endpoints:
             shown.show(str(endpoint["name"]), *progress_of(endpoint))
         settled = all(outcome_of(endpoint) != "working" for endpoint in endpoints)
