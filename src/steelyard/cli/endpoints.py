@@ -46,7 +46,7 @@ def delete(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Delete an endpoint; its requests end at once and it cannot be brought back."""
+    """Delete an endpoint: it takes no more requests, running ones may finish, and it cannot be brought back."""
     with connect(url, token) as client:
         client.endpoint(name)  # an unknown name is told before the question
         if not yes:

@@ -1,4 +1,4 @@
-"""From the store's records and the loop's boards to reply bodies. Pure; used by `operations`."""
+"""From the store's records and the loop's boards to reply bodies. Pure; used by the routes in `endpoints.py`."""
 
 from __future__ import annotations
 
