@@ -17,7 +17,7 @@ _STOPS = frozenset((
     b"proxy-authorization", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
     b"x-request-id", b"x-request-timeout-ms",
 ))  # fmt: skip
-_RARE = frozenset((b"connection", b"x-request-timeout-ms", b"x-steelyard-deadline-ms"))
+_RARE = frozenset((b"connection", b"x-request-timeout-ms"))
 _OURS = b"x-steelyard-"
 _pair = b": ".join
 _VALID_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
@@ -41,9 +41,8 @@ class Inbound:
         self.request_id = request_id if _VALID_ID.fullmatch(request_id) else b""
         passed = [pair for pair in headers if pair[0] not in _STOPS]
         if not _RARE.isdisjoint(by_name):
-            for name in (b"x-request-timeout-ms", b"x-steelyard-deadline-ms"):
-                if name in by_name:
-                    self.timeout_ms = _milliseconds(by_name[name])
+            if b"x-request-timeout-ms" in by_name:
+                self.timeout_ms = _milliseconds(by_name[b"x-request-timeout-ms"])
             passed = _without_listed(passed, headers)
         if len(by_name) != len(headers) and sum(pair[0] == b"authorization" for pair in headers) > 1:
             self.authorization = b""  # two of them: neither
