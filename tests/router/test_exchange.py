@@ -36,12 +36,14 @@ async def test_a_request_goes_to_the_replica_and_its_answer_comes_back(tmp_path)
 
 async def test_a_clients_request_id_is_kept_and_its_steelyard_headers_are_not(tmp_path):
     async with world(tmp_path) as w:
-        reply = await w.ask({}, x_request_id="abc-1", x_steelyard_principal="root", x_steelyard_priority="probe")
+        ours = {"x_steelyard_principal": "root", "x_steelyard_priority": "probe", "x_steelyard_deadline_ms": "9"}
+        reply = await w.ask({}, x_request_id="abc-1", **ours)
         assert reply.headers["x-request-id"] == "abc-1"
         (request,) = w.replicas[0].requests
         assert request.header(b"x-request-id") == b"abc-1"
         assert request.header(b"x-steelyard-principal") is None
         assert request.header(b"x-steelyard-priority") == b"interactive"
+        assert int(request.header(b"x-steelyard-deadline-ms")) > 9
         reply = await w.ask({}, x_request_id="not valid!")
         assert reply.headers["x-request-id"] != "not valid!"
 
