@@ -1,11 +1,10 @@
-"""How much cache an engine takes, what crosses its socket, and what it finds out about the machine."""
+"""How much cache an engine takes and what crosses its socket."""
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.engine import machine
 from steelyard.engine.config import ModelConfig, RopeConfig
 from steelyard.engine.messages import AddRequest, Command, EngineOptions, FrameReader, SamplingParams, frame
 from steelyard.engine.sizing import engine_limits
@@ -40,28 +39,6 @@ def test_a_small_machine_shortens_the_context_and_a_tiny_one_is_refused():
     assert found.max_model_len <= (found.num_blocks - 1) * 16
     with pytest.raises(ModelLoadError, match="Too little memory"):
         limits(memory=GIB // 64)
-
-
-def test_the_machine_has_cores_and_memory():
-    assert 1 <= machine.usable_cores() <= 4096
-    assert machine.memory_limit_bytes() > 64 << 20
-    assert machine.available_memory_bytes() > 0
-
-
-@pytest.mark.parametrize(("quota", "cores"), [("max 100000", 64), ("150000 100000", 2), ("20000 100000", 1)])
-def test_a_cpu_quota_bounds_the_threads(tmp_path, monkeypatch, quota, cores):
-    (tmp_path / "cpu.max").write_text(quota)
-    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
-    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(64)))
-    assert machine.usable_cores() == cores
-
-
-def test_a_memory_limit_is_read_from_the_control_group(tmp_path, monkeypatch):
-    (tmp_path / "memory.max").write_text("1000000\n")
-    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
-    assert machine.memory_limit_bytes() == 1_000_000
-    (tmp_path / "memory.max").write_text("max\n")
-    assert machine.memory_limit_bytes() > 1_000_000
 
 
 @given(st.lists(st.lists(st.integers(0, 2**31), max_size=20), max_size=6), st.integers(1, 50))

@@ -1,7 +1,6 @@
 """The pyfunc runtime with real MLflow models, without a replica around it."""
 
 import json
-import os
 
 import pytest
 
@@ -9,7 +8,6 @@ from steelyard.errors import BadRequest, ModelFailed, ModelLoadError
 from steelyard.packages import inspect_package, resolve
 from steelyard.protocols.media import Media
 from steelyard.protocols.mlflow import parse_invocation, to_plain
-from steelyard.runtimes.cpu_share import cpu_share
 from steelyard.runtimes.pyfunc import PyfuncRuntime
 from steelyard.runtimes.select import select
 from support.models import save_iris_classifier, save_python_model
@@ -154,7 +152,3 @@ def test_mlflow_models_select_pyfunc_with_a_reason(saved):
     assert selection.predict.max_concurrency == 3
     assert selection.generate is None
     assert "sklearn" in selection.reason
-
-
-def test_the_cpu_share_is_positive_and_within_the_machine():
-    assert 0 < cpu_share() <= os.cpu_count()

@@ -72,6 +72,13 @@ def test_a_process_that_was_started_but_not_recorded_is_found_by_its_folder(subs
     assert (place / "replicas" / "r1" / "process.json").exists()
 
 
+def test_thread_counts_are_given_where_the_model_does_not_set_them(substrate, place):
+    pid = substrate.start(spec_of(place, OMP_NUM_THREADS="7"))
+    wait_until(lambda: b"OMP_NUM_THREADS=7\0" in Path(f"/proc/{pid}/environ").read_bytes(), 5)
+    given = dict(item.split(b"=", 1) for item in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if item)
+    assert int(given[b"MKL_NUM_THREADS"]) >= 1
+
+
 def test_a_process_that_cannot_be_recorded_does_not_run(substrate, place, monkeypatch):
     started = []
 

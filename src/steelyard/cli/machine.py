@@ -15,8 +15,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
+from steelyard.observe.machine import usable_cores
 from steelyard.settings import Settings
-from steelyard.substrate.cpus import cpu_share
 
 SOCKET_PATH_BYTES = 107  # sun_path without its final zero
 SOCKET_NAME_BYTES = 48  # room for the longest replica's id and ".sock"
@@ -47,7 +47,7 @@ def optional_package(package: str, purpose: str, name: str) -> Check:
 
 
 def processors() -> Check:
-    usable, machine = cpu_share(), os.cpu_count() or 1
+    usable, machine = usable_cores(), os.cpu_count() or 1
     text = f"{usable} of {machine}" if usable != machine else str(usable)
     return Check("processors", "ok", text + ", by affinity and control group" * (usable != machine))
 

@@ -18,13 +18,13 @@ import torch
 from steelyard.engine.core import Engine
 from steelyard.engine.formats import open_checkpoint
 from steelyard.engine.loop import Connection, EngineLoop, Gone
-from steelyard.engine.machine import available_memory_bytes, memory_limit_bytes, usable_cores
 from steelyard.engine.messages import EngineOptions, Failed, Limits, Loaded, Loading
 from steelyard.engine.model import LlamaModel
 from steelyard.engine.sizing import engine_limits
 from steelyard.engine.weights import WeightLoader
 from steelyard.errors import ModelLoadError
 from steelyard.observe.logs import configure_logs, get_logger
+from steelyard.observe.machine import available_memory_bytes, memory_limit_bytes, usable_cores
 
 
 def main(arguments: list[str]) -> int:

@@ -8,7 +8,6 @@ the stack trace goes to the replica's log.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import re
 import traceback
@@ -18,6 +17,7 @@ from typing import Any
 
 from steelyard.errors import BadRequest, InvalidParameter, ModelFailed, ModelLoadError, SteelyardError
 from steelyard.observe.logs import get_logger
+from steelyard.observe.machine import usable_cores
 from steelyard.packages import Package
 from steelyard.protocols.media import Media
 from steelyard.protocols.mlflow import (
@@ -29,7 +29,6 @@ from steelyard.protocols.mlflow import (
     parse_invocation,
     render_predictions,
 )
-from steelyard.runtimes.cpu_share import cpu_share
 
 _QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "_MLFLOW_IS_IN_SERVING_ENVIRONMENT": "true"}
 _SCHEMA_FAULTS = ("Failed to enforce schema", "Failed to validate data against type hint")
@@ -44,7 +43,7 @@ class PyfuncRuntime:
 
     def __init__(self, package: Package, max_concurrency: int | None = None) -> None:
         self.task = package.task
-        self.max_concurrency = max_concurrency or max(1, math.ceil(cpu_share()))
+        self.max_concurrency = max_concurrency or usable_cores()
         self.streams = package.streamable
         self._package = package
         self._schema: InputSchema | None = None

@@ -30,13 +30,15 @@ from steelyard.contracts.replica import (
     ReplicaSpec,
     ReplicaStatus,
 )
+from steelyard.observe.machine import usable_cores
 from steelyard.substrate import logfiles, processes
-from steelyard.substrate.cpus import cpu_share, thread_variables
 
 STATUS_FILE = "status.json"  # written by control when the replica was first ready
 RETIRED_PER_ENTITY = 3
 RETIRED_TOTAL = 50
 _SECRET_VARIABLES = frozenset({"STEELYARD_STORE_URL", "STEELYARD_TOKEN"})
+# Numeric libraries count the machine's cores instead and start as many threads, which then fight for a small share.
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _RETIRED = ".retired"
 Document = TypeVar("Document")
 
@@ -70,7 +72,7 @@ class LocalSubstrate:
         self._lifeline_fd = lifeline_fd
         self._environment = dict(os.environ if environment is None else environment)
         self._log_limit_bytes = log_limit_bytes
-        self._cpus = cpu_share()
+        self._cores = usable_cores()
         self._ends: dict[int, str] = {}  # how our own children ended, by pid
 
     def start(self, spec: ReplicaSpec) -> int:
@@ -186,7 +188,8 @@ class LocalSubstrate:
     def _environment_of(self, spec: ReplicaSpec) -> dict[str, str]:
         inherited = {name: value for name, value in self._environment.items() if name not in _SECRET_VARIABLES}
         inherited.update(spec.environment_vars)
-        inherited.update(thread_variables(inherited, self._cpus))
+        for name in _THREAD_VARIABLES:
+            inherited.setdefault(name, str(self._cores))
         inherited["STEELYARD_LIFELINE_FD"] = str(self._lifeline_fd)
         inherited["PYTHONUNBUFFERED"] = "1"  # what a model prints last before it dies is what its owner needs
         return inherited

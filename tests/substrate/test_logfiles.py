@@ -1,7 +1,6 @@
-"""Logs stay within their bounds; the CPU share is what the control group allows."""
+"""Logs stay within their bounds."""
 
 from steelyard.substrate import logfiles
-from steelyard.substrate.cpus import cpu_share, thread_variables
 
 
 def test_log_within_its_limit_is_left_alone(tmp_path):
@@ -38,16 +37,3 @@ def test_tail_starts_at_a_line(tmp_path):
     log.write_text("first line\nsecond line\n")
     assert logfiles.tail(log, 15) == b"second line\n"
     assert logfiles.tail(tmp_path / "none", 15) == b""
-
-
-def test_share_is_the_quota_when_that_is_less_than_the_cores(tmp_path):
-    (tmp_path / "cpu.max").write_text("100000 100000\n")
-    assert cpu_share(tmp_path) == 1
-    (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert cpu_share(tmp_path) == cpu_share(tmp_path / "nothing")
-
-
-def test_thread_counts_do_not_override_what_was_given():
-    made = thread_variables({"OMP_NUM_THREADS": "7"}, 2)
-    assert "OMP_NUM_THREADS" not in made
-    assert made["MKL_NUM_THREADS"] == "2"
