@@ -1,7 +1,7 @@
 """The engine process: `python -m steelyard.engine <socket fd> <EngineOptions as JSON>`.
 
-`runtimes/llm.py` starts it. It loads the model, says Loaded or Failed, and serves the socket until that closes. An
-exception in a step is a bug and ends the process: the runtime reports it and the replica is replaced.
+`runtimes/engine_process.py` starts it. It loads the model, says Loaded or Failed, and serves the socket until that
+closes. An exception in a step is a bug and ends the process: the runtime reports it and the replica is replaced.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Token ids to text as they come: whole characters only, and never a piece of a stop string.
 
-`runtimes/llm.py` keeps one `Detokenizer` per generation; `TokenBytes` is shared by all of a model. No I/O. The text
+`runtimes/generation.py` keeps one `Detokenizer` each; `TokenBytes` is shared by all of a model. No I/O. The text
 of all deltas together equals the tokenizer's own decoding of all tokens, cut at the stop string.
 """
 
