@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from steelyard.control.plan import BACKOFF_LIMIT_S, HEALTHY_AFTER_S, RELEASE_LIMIT_S, UPDATE_RETRIES, plan
+from steelyard.control.plan import (
+    BACKOFF_LIMIT_S,
+    HEALTHY_AFTER_S,
+    RELEASE_LIMIT_S,
+    STARTS_AT_ONCE,
+    UPDATE_RETRIES,
+    plan,
+)
 from steelyard.control.states import (
     Attempts,
     Config,
@@ -162,6 +169,16 @@ def test_one_replica_goes_ahead_then_the_others_follow():
     outcome = decide(Desired(pending=wide), [ready("r", max_concurrency=4)])
     assert len(of_kind(outcome, Start)) == 3
     assert not of_kind(outcome, Promote)
+
+
+def test_many_replicas_start_a_few_at_a_time():
+    wide = Config(1, (replace(A, wanted_concurrency=4096),))
+    one = ready("r", max_concurrency=2)
+    assert len(of_kind(decide(Desired(active=wide), [one]), Start)) == STARTS_AT_ONCE
+    busy = [one, *(Replica(f"s{n}", "ka", Phase.STARTING, 99.0) for n in range(STARTS_AT_ONCE - 1))]
+    assert len(of_kind(decide(Desired(active=wide), busy), Start)) == 1
+    full = [*busy, Replica("last", "ka", Phase.STARTING, 99.0)]
+    assert not of_kind(decide(Desired(active=wide), full), Start)
 
 
 def test_surplus_replicas_leave_with_the_youngest_first():

@@ -42,6 +42,7 @@ BACKOFF_LIMIT_S = 30.0
 HEALTHY_AFTER_S = 30.0  # without a death and complete: earlier deaths are forgiven
 UPDATE_RETRIES = 3  # deaths without a stated reason that an update survives
 HOPELESS_AFTER = 3  # deaths in a row after which requests are no longer held for an entity
+STARTS_AT_ONCE = 4  # of one entity: loading models is heavy, and all of them at once would starve what serves
 RELEASE_LIMIT_S = 10.0  # a router that has not let go of a replica by then is taken for gone
 KILL_GRACE_S = 2.0  # beyond the replica's own drain timeout
 
@@ -186,7 +187,9 @@ class _Round:
     def _start_missing(self) -> None:
         for key, entity in self.entities.items():
             record = self.attempts.get(key, Attempts())
-            missing = self.wanted[key] - len(self._of(key, Phase.STARTING, Phase.READY))
+            starting = len(self._of(key, Phase.STARTING))
+            missing = self.wanted[key] - starting - len(self._of(key, Phase.READY))
+            missing = min(missing, STARTS_AT_ONCE - starting)
             if missing <= 0 or self.now_s < record.not_before_s:
                 continue
             in_active = self.active is not None and any(item.key == key for item in self.active.entities)
