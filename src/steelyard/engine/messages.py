@@ -1,7 +1,8 @@
 """What crosses the socket between the LLM runtime and its engine process, and how it is framed.
 
 `runtimes/engine_process.py` sends commands and reads events; `engine/__main__.py` does the reverse. A frame is a
-little-endian u32 byte count followed by one MessagePack value. Nothing here imports torch, so that the replica stays small.
+little-endian u32 byte count followed by one MessagePack value. Nothing here imports torch, so that the replica stays
+small.
 """
 
 from __future__ import annotations
