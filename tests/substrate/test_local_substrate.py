@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from steelyard.contracts.replica import ReplicaSpec, ReplicaStatus
@@ -70,6 +71,18 @@ def test_a_process_that_was_started_but_not_recorded_is_found_by_its_folder(subs
     found = only(LocalSubstrate(place / "replicas"))
     assert (found.alive, found.pid) == (True, pid)
     assert (place / "replicas" / "r1" / "process.json").exists()
+
+
+def test_a_record_from_before_a_reboot_means_nobody_who_runs_now(substrate, place):
+    pid = substrate.start(spec_of(place))
+    record = processes.record_of(pid)
+    before = msgspec.structs.replace(record, boot_id="another boot")
+    assert processes.group_is_alive(record)
+    assert not processes.is_alive(before)
+    assert not processes.group_is_alive(before)
+    processes.kill_group(before)
+    processes.send_signal(before, signal.SIGKILL)
+    assert processes.is_alive(record)
 
 
 def test_thread_counts_are_given_where_the_model_does_not_set_them(substrate, place):
@@ -146,7 +159,7 @@ def test_a_reused_pid_is_neither_taken_for_the_replica_nor_signalled(place):
         try:
             true = processes.record_of(stranger.pid)
             assert true is not None
-            stale = type(true)(pid=true.pid, start_ticks=true.start_ticks - 1)
+            stale = msgspec.structs.replace(true, start_ticks=true.start_ticks - 1)
             assert not processes.is_alive(stale)
             processes.send_signal(stale, signal.SIGKILL)
             processes.kill_group(stale)

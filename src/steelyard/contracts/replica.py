@@ -66,7 +66,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Identifies a replica's process group across restarts of control; `start_ticks` guards against a reused pid."""
+    """Identifies a process group across restarts of control and of the machine, where pids are used again."""
 
     pid: int
-    start_ticks: int  # field 22 of /proc/<pid>/stat
+    start_ticks: int  # field 22 of /proc/<pid>/stat: since the boot
+    boot_id: str = ""  # /proc/sys/kernel/random/boot_id

@@ -5,6 +5,7 @@ Used by the local substrate and by the supervisor. Linux only. Nothing here bloc
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ class _Stat:
 def record_of(pid: int) -> ProcessRecord | None:
     """Identifies a running process; None when there is none, or only a zombie."""
     stat = _stat(pid)
-    return None if stat is None or stat.state in "ZX" else ProcessRecord(pid=pid, start_ticks=stat.start_ticks)
+    return None if stat is None or stat.state in "ZX" else _record(stat)
 
 
 def record_of_child(pid: int) -> ProcessRecord:
@@ -36,7 +37,7 @@ def record_of_child(pid: int) -> ProcessRecord:
     stat = _stat(pid)
     if stat is None:
         raise ProcessLookupError(f"There is no process {pid}.")
-    return ProcessRecord(pid=pid, start_ticks=stat.start_ticks)
+    return _record(stat)
 
 
 def is_alive(record: ProcessRecord) -> bool:
@@ -62,8 +63,10 @@ def group_is_alive(record: ProcessRecord) -> bool:
     """True while any member of the group runs, its leader or not.
 
     The kernel gives a number to no new process while a group bears it, so a running stranger with the leader's number
-    proves that the old group is gone.
+    proves that the old group is gone. After a reboot nothing of it can run, whoever bears the number now.
     """
+    if record.boot_id != _boot_id():
+        return False
     leader = _stat(record.pid)
     if leader is not None and leader.start_ticks != record.start_ticks:
         return False
@@ -98,8 +101,21 @@ def find_by_argument(argument: str) -> ProcessRecord | None:
             continue
         with suppress(OSError):
             if wanted in (_PROC / str(stat.pid) / "cmdline").read_bytes().split(b"\0"):
-                return ProcessRecord(pid=stat.pid, start_ticks=stat.start_ticks)
+                return _record(stat)
     return None
+
+
+def _record(stat: _Stat) -> ProcessRecord:
+    return ProcessRecord(pid=stat.pid, start_ticks=stat.start_ticks, boot_id=_boot_id())
+
+
+@functools.cache
+def _boot_id() -> str:
+    """Empty where the kernel does not tell."""
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _all() -> Iterator[_Stat]:
