@@ -49,7 +49,9 @@ class Events:
                 batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
                 try:
                     await self._store.add_events(batch)
-                except BaseException:
-                    self._waiting.extendleft(reversed(batch))
+                except Exception:  # not when cancelled: the store finishes what it has begun
+                    room = KEPT_WHILE_DOWN - len(self._waiting)
+                    newest = batch[max(0, len(batch) - room) :]  # the others give way to what came since
+                    self._waiting.extendleft(reversed(newest))
                     self._some.set()
                     raise
