@@ -24,6 +24,7 @@ class HttpLimits:
     max_body_bytes: int = 16 * 1024 * 1024
     max_arriving_bytes: int = 512 * 1024 * 1024  # bodies still on their way, of all connections together
     max_pipelined: int = 16  # requests held behind the one in progress on a connection
+    max_connections: int = 20_000  # open at once, per server; beyond, the newest is closed at once
     head_timeout_s: float = 10.0  # from a request's first byte (or connect) to the end of its headers
     body_idle_timeout_s: float = 20.0  # between two pieces of a body
     body_timeout_s: float = 300.0  # for a whole body, however steadily it drips

@@ -35,6 +35,33 @@ async def test_without_a_valid_token_nothing_but_health_is_answered(tmp_path):
             assert (await ask(w.address, "GET", path)).status == status
 
 
+async def test_without_a_token_no_body_is_invited_or_taken(tmp_path):
+    async with world(tmp_path) as w:
+        two = f"authorization: {BEARER}\r\n" * 2
+        for path, extra, status in (
+            (INVOCATIONS, "", 401),
+            ("/v1/chat/completions", "authorization: Bearer nope\r\n", 401),
+            (INVOCATIONS, two, 401),
+            ("/livez", "", 413),
+        ):
+            for rest in (b"expect: 100-continue\r\n\r\n", b"\r\n{"):
+                client = await RawClient.open(w.address)
+                client.send(f"POST {path} HTTP/1.1\r\nhost: t\r\n{extra}content-length: 16000000\r\n".encode() + rest)
+                reply = await client.reply()
+                assert (reply.status, reply.informational) == (status, [])
+                assert ("error" in json.loads(reply.body)) == path.startswith("/v1/")
+                assert await client.ended()
+                client.close()
+        assert 'requests_total{code="401",endpoint=""} 6.0' in w.router.measures.set.render().decode()
+        client = await RawClient.open(w.address)
+        head = f"POST {INVOCATIONS} HTTP/1.1\r\nhost: t\r\nauthorization: {BEARER}\r\ncontent-length: 2\r\n"
+        client.send(head.encode() + b"expect: 100-continue\r\n\r\n")
+        assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.send(b"{}")
+        assert (await client.reply()).status == 200
+        client.close()
+
+
 async def test_two_authorization_headers_are_neither(tmp_path):
     async with world(tmp_path) as w:
         client = await RawClient.open(w.address)

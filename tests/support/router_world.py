@@ -93,7 +93,7 @@ async def world(folder: Path, replicas: int = 1, *, max_concurrency: int = 10, *
     """A running world with so many replicas in the snapshot; leaving it checks that it is settled."""
     made = World(folder, Settings(home=folder, **settings))
     made.max_concurrency = max_concurrency
-    server = HttpServer(made.router.handle, HttpLimits())
+    server = HttpServer(made.router.handle, HttpLimits(), on_head=made.router.check_head)
     await server.listen("tcp:127.0.0.1:0")
     made.address = f"tcp:127.0.0.1:{server.port}"
     for _ in range(replicas):

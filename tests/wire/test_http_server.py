@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from steelyard.errors import Unauthenticated
 from steelyard.settings import HttpLimits
 from steelyard.wire.server import HttpServer
 from support.raw_http import RawClient, ask, until
@@ -213,6 +214,74 @@ async def test_bodies_that_are_still_arriving_are_bounded_together():
         for client in clients:
             client.close()
         await until(lambda: site.server.arriving.held_bytes == 0)
+
+
+async def test_the_first_piece_of_every_body_counts_as_arriving():
+    async with serving(replace(LIMITS, max_arriving_bytes=25_000)) as site:
+        clients = [await RawClient.open(site.address) for _ in range(3)]
+        for client in clients[:2]:
+            client.send(POST + b"content-length: 90000\r\n\r\n" + b"x" * 10_000)
+        await until(lambda: site.server.arriving.held_bytes == 20_000)
+        clients[2].send(GET + POST + b"content-length: 90000\r\n\r\n" + b"x" * 10_000)
+        assert (await clients[2].reply()).status == 200
+        assert (await clients[2].reply()).status == 503
+        clients[0].send(b"x" * 3_000)
+        await until(lambda: site.server.arriving.held_bytes == 23_000)
+        for client in clients:
+            client.close()
+        await until(lambda: site.server.arriving.held_bytes == 0)
+
+
+def refuse_secrets(path, headers):
+    if path.endswith("/secret") and (b"key", b"1") not in headers:
+        raise Unauthenticated("No key was sent.")
+
+
+async def test_a_head_that_is_refused_gets_no_100_continue_and_its_body_is_not_taken():
+    async with serving(on_head=refuse_secrets) as site:
+        late = b"POST /secret HTTP/1.1\r\nhost: t\r\ncontent-length: 90000\r\n"
+        for extra in (b"expect: 100-continue\r\n\r\n", b"\r\n" + b"x" * 5_000):
+            client = await RawClient.open(site.address)
+            client.send(late + extra)
+            reply = await client.reply()
+            assert (reply.status, reply.informational, reply.headers["connection"]) == (401, [], "close")
+            client.send(b"x" * 50_000)
+            assert await client.ended()
+            assert site.server.arriving.held_bytes == 0
+            client.close()
+        assert site.seen == []
+        client = await RawClient.open(site.address)
+        client.send(late + b"key: 1\r\nexpect: 100-continue\r\n\r\n")
+        assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.send(b"x" * 90_000)
+        assert len((await client.reply()).body) == 90_000
+        client.close()
+
+
+async def test_a_refused_head_is_answered_after_the_replies_before_it_and_in_its_paths_dialect():
+    async with connected(on_head=refuse_secrets) as (site, client):
+        client.send(GET.replace(b"/a", b"/hold") + POST.replace(b"/ ", b"/v1/secret ") + b"content-length: 9\r\n\r\nab")
+        await until(lambda: site.held)
+        site.held[0].send(200, [], b"first")
+        assert (await client.reply()).body == b"first"
+        reply = await client.reply()
+        assert reply.status == 401
+        assert json.loads(reply.body)["error"]["code"] == "UNAUTHENTICATED"
+        assert await client.ended()
+        assert len(site.seen) == 1
+
+
+async def test_beyond_the_limit_the_newest_connection_is_closed_at_once():
+    async with serving(replace(LIMITS, max_connections=2)) as site:
+        first, second, third = [await RawClient.open(site.address) for _ in range(3)]
+        assert await third.ended()
+        for client in (first, second):
+            client.request("GET", "/a")
+            assert (await client.reply()).status == 200
+        first.close()
+        await until(lambda: len(site.server.connections) == 1)
+        assert (await ask(site.address, "GET", "/a")).status == 200
+        second.close()
 
 
 async def test_a_head_split_byte_by_byte_is_one_request():

@@ -54,7 +54,7 @@ async def _serve(settings: Settings, index: int) -> None:
     feed.load()
     admin = HttpServer(Admin(router).handle, HttpLimits(), idle_timeouts=False)
     await admin.listen(settings.router_address(index))
-    public = HttpServer(router.handle, HttpLimits())
+    public = HttpServer(router.handle, HttpLimits(), on_head=router.check_head)
     await public.listen(f"tcp:{settings.host}:{settings.port}", reuse_port=True)
     log.info("router_listening", host=settings.host, port=public.port)
 

@@ -1,7 +1,8 @@
 """The router's request handler: path → action, and every refusal → one JSON reply.
 
-`handle` is called by the public server for each complete request, `sweep` by the process ten times a second. It owns
-what all requests share: ledger, table, dispatcher, identity, the set of live requests.
+`check_head` is called by the public server before it takes a body, `handle` for each complete request, `sweep` by the
+process ten times a second. It owns what all requests share: ledger, table, dispatcher, identity, the set of live
+requests.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from steelyard.errors import (
     InvalidParameter,
     MethodNotAllowed,
     NotFound,
+    PayloadTooLarge,
     SteelyardError,
     Unavailable,
 )
@@ -27,14 +29,14 @@ from steelyard.router.dispatch import Dispatcher, stopped_endpoint, unknown_endp
 from steelyard.router.exchange import Exchange
 from steelyard.router.forward import Forward, is_for_control
 from steelyard.router.identity import Identity
-from steelyard.router.inbound import Inbound, new_request_id, read_inbound
+from steelyard.router.inbound import Inbound, new_request_id, read_authorization, read_inbound
 from steelyard.router.measures import NO_ENDPOINT, RouterMeasures
 from steelyard.router.models import get_model, list_models
 from steelyard.router.queue import WaitingTotals
 from steelyard.router.table import Endpoint, Route, RoutingTable
 from steelyard.settings import Settings
 from steelyard.wire.client import Pool
-from steelyard.wire.server import Reply, Request
+from steelyard.wire.server import Headers, Reply, Request
 
 _DISCOVERY = "/.well-known/databricks-config"
 _OPEN = frozenset(("/livez", "/readyz", _DISCOVERY))
@@ -93,6 +95,16 @@ class Router:
 
     # --- the clients' side
 
+    def check_head(self, path: str, headers: Headers) -> None:
+        """Raises the error to refuse with before the body: nothing is taken from who has no token."""
+        try:
+            if path in _OPEN:
+                raise PayloadTooLarge(f"{path} takes no body.")
+            self._principal(read_authorization(headers))
+        except SteelyardError as error:
+            self._refused.count(error.status)
+            raise
+
     def handle(self, request: Request, reply: Reply) -> None:
         route = self.table.routes.get(request.path)
         if route is None and request.path in _OPEN:
@@ -102,15 +114,18 @@ class Router:
         try:
             inbound = read_inbound(request)
             request_id = inbound.request_id or new_request_id()
-            if self.table.version is None:
-                raise Unavailable("The router has no routing yet; it is starting.", retry_after_s=1.0)
-            principal = self.identity.principal(inbound.authorization)
+            principal = self._principal(inbound.authorization)
             if route is not None and request.method == "POST":
                 self._query(route, inbound, request_id, request, reply)
             else:
                 self._answer_other(route, inbound, request_id, principal, request, reply)
         except SteelyardError as error:
             self._refuse(reply, error, request_id)
+
+    def _principal(self, authorization: bytes | None) -> str:
+        if self.table.version is None:
+            raise Unavailable("The router has no routing yet; it is starting.", retry_after_s=1.0)
+        return self.identity.principal(authorization)
 
     def _query(self, route: Route, inbound: Inbound, request_id: bytes, request: Request, reply: Reply) -> None:
         """A request for a model: hand it to an exchange."""

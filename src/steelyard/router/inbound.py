@@ -35,7 +35,7 @@ class Inbound:
 
     def __init__(self, headers: Headers) -> None:
         by_name = dict(headers)  # found by C, not by a loop here; a repeated name is rare and looked at below
-        self.authorization = by_name.get(b"authorization")
+        self.authorization = _authorization(by_name, headers)
         self.timeout_ms: int | None = None
         request_id = by_name.get(b"x-request-id", b"")
         self.request_id = request_id if _VALID_ID.fullmatch(request_id) else b""
@@ -44,8 +44,6 @@ class Inbound:
             if b"x-request-timeout-ms" in by_name:
                 self.timeout_ms = _milliseconds(by_name[b"x-request-timeout-ms"])
             passed = _without_listed(passed, headers)
-        if len(by_name) != len(headers) and sum(pair[0] == b"authorization" for pair in headers) > 1:
-            self.authorization = b""  # two of them: neither
         # joined in C: a format per header costs twice as much
         self.lines = b"\r\n".join(map(_pair, passed)) + b"\r\n" if passed else b""
         if _OURS in self.lines:  # looked for once, not per header
@@ -64,9 +62,20 @@ def read_inbound(request: Request) -> Inbound:
     return inbound
 
 
+def read_authorization(headers: Headers) -> bytes | None:
+    """The Authorization header; empty, and so no valid one, when there are several."""
+    return _authorization(dict(headers), headers)
+
+
 def new_request_id() -> bytes:
     """Unique among all routers: a random prefix per process, and a number."""
     return _ID_PREFIX + b"%x" % _next_number()
+
+
+def _authorization(by_name: dict[bytes, bytes], headers: Headers) -> bytes | None:
+    if len(by_name) != len(headers) and sum(pair[0] == b"authorization" for pair in headers) > 1:
+        return b""
+    return by_name.get(b"authorization")
 
 
 def _milliseconds(value: bytes) -> int:

@@ -122,6 +122,11 @@ class RequestAssembler:
         self._head_bytes = 0  # of the reads before the one that ends the head
         self._raw_bytes = 0  # framing included, of the reads before the one that ends the body
 
+    @property
+    def head(self) -> tuple[str, Headers]:
+        """Path and headers of the request whose body is arriving; meaningful in that phase only."""
+        return self._target[1], self._taken
+
     def feed(self, data: bytes) -> None:
         """Parse one read. Raises the SteelyardError to answer with; `ready` is valid even then."""
         if self._at_boundary:
@@ -138,6 +143,8 @@ class RequestAssembler:
             self._fed_bytes = 0
         self._fed_bytes += len(data)
         self._parse(data)
+        if self.phase is BODY and self._body and not self._arrived_bytes:
+            self._hold(len(self._body))  # more is awaited: only now does the first piece count
         if len(self.ready) == 1 and self._head:
             self._remember()
 
@@ -251,14 +258,20 @@ class RequestAssembler:
         if not self._body:
             self._body = piece
         else:
+            if not self._arrived_bytes:
+                self._hold(len(self._body))
             self._more_body.append(piece)
-            self._arrived_bytes += len(piece)
-            self._arriving.held_bytes += len(piece)
-            if self._arriving.held_bytes > self._limits.max_arriving_bytes:
-                raise Unavailable("Too many large requests are arriving at once.", retry_after_s=1.0)
+            self._hold(len(piece))
+
+    def _hold(self, piece_bytes: int) -> None:
+        self._arrived_bytes += piece_bytes
+        self._arriving.held_bytes += piece_bytes
+        if self._arriving.held_bytes > self._limits.max_arriving_bytes:
+            raise Unavailable("Too many large requests are arriving at once.", retry_after_s=1.0)
 
     def forget_body(self) -> None:
         """The body is complete, or will never be."""
+        self._body = b""
         self._more_body = []
         self._arriving.held_bytes -= self._arrived_bytes
         self._arrived_bytes = 0
@@ -267,6 +280,7 @@ class RequestAssembler:
         body = self._body
         if self._more_body:
             body = b"".join((body, *self._more_body))
+        if self._arrived_bytes:
             self.forget_body()
         parser = self._parser
         method = parser.get_method()

@@ -16,6 +16,7 @@ from steelyard.errors import InternalError, RequestTimeout, SteelyardError
 from steelyard.observe.logs import get_logger
 from steelyard.wire.assembly import BODY, HEAD, IDLE, RequestAssembler
 from steelyard.wire.reply import Reply, head_lines
+from steelyard.wire.request import speaks_openai
 
 if TYPE_CHECKING:
     from steelyard.wire.server import HttpServer
@@ -74,7 +75,13 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self._server.connections.add(self)
+        server = self._server
+        if len(server.connections) >= server.limits.max_connections:
+            server.turned_away += 1
+            self._ended = True
+            self.transport.abort()
+            return
+        server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.forget(self)
@@ -165,10 +172,24 @@ class Connection(asyncio.Protocol):
             self._since_s = self._server.now_s
             if began:
                 self._body_since_s = self._since_s
+                if not self._admit_body():
+                    return
             self._send_continue()
         elif began:
             self._since_s = self._server.now_s
         self._phase = phase
+
+    def _admit_body(self) -> bool:
+        """Ask before a body is taken that did not come with its head; False when it is refused."""
+        check = self._server.on_head
+        if check is not None:
+            try:
+                check(*self._assembler.head)
+            except SteelyardError as error:
+                self._phase = BODY
+                self._refuse(error)
+                return False
+        return True
 
     def _send_continue(self) -> None:
         """Invite the body that a client holds back, once no earlier reply is owed."""
@@ -185,6 +206,7 @@ class Connection(asyncio.Protocol):
         return len(queue) >= limits.max_pipelined or held_bytes > limits.max_body_bytes
 
     def _refuse(self, error: SteelyardError) -> None:
+        self._assembler.forget_body()
         if not self._last:
             self._last = True
             self._queue.append(error)
@@ -261,7 +283,9 @@ class Connection(asyncio.Protocol):
         self.transport.abort()
 
     def _answer_fault(self, error: SteelyardError) -> None:
-        body = error.body()
+        assembler = self._assembler
+        in_body = assembler.phase is BODY  # only then is the path known
+        body = error.openai_body() if in_body and speaks_openai(assembler.head[0]) else error.body()
         tail = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
         self.transport.write(head_lines(error.status, error.headers()) + tail + body)
         self._end()

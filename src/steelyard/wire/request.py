@@ -20,6 +20,11 @@ _OPENAI_PATHS = frozenset(
 )
 
 
+def speaks_openai(path: str) -> bool:
+    """Whether this is a path of OpenAI's dialect, whose clients want errors in their own shape."""
+    return path.startswith("/v1/") or path in _OPENAI_PATHS
+
+
 class Request:
     """`headers` have lower-cased names; `path` is percent-decoded; `target` is the origin-form as it was sent.
 
@@ -56,8 +61,8 @@ class Request:
 
     @property
     def speaks_openai(self) -> bool:
-        """Whether this is a path of OpenAI's dialect, whose clients want errors in their own shape."""
-        return self.path.startswith("/v1/") or self.path in _OPENAI_PATHS
+        """Whether its path is one of OpenAI's dialect."""
+        return speaks_openai(self.path)
 
     def __repr__(self) -> str:
         return f"<Request {self.method} {self.path}, {len(self.body)} bytes>"

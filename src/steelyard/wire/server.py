@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from steelyard.observe.logs import get_logger
 from steelyard.settings import HttpLimits
 from steelyard.wire.assembly import Arriving
 from steelyard.wire.connection import SLICE_BYTES, Connection
@@ -21,26 +22,35 @@ from steelyard.wire.memo import HeadMemo
 from steelyard.wire.reply import Reply
 from steelyard.wire.request import Headers, Request
 
-__all__ = ["Handler", "Headers", "HttpServer", "Reply", "Request"]
+__all__ = ["Handler", "HeadCheck", "Headers", "HttpServer", "Reply", "Request"]
 
 Handler = Callable[[Request, Reply], None]
+HeadCheck = Callable[[str, Headers], None]
 
 _BACKLOG = 1024
 _SWEEP_S = 1.0
+
+log = get_logger()
 
 
 class HttpServer:
     """Serves `handler` on any number of addresses until `stop`. Belongs to the running loop.
 
+    `on_head` is asked, with path and headers, before a body is taken that did not arrive with its head; when it
+    raises a SteelyardError the client gets that and no body is read. `handler` must not rely on it having been asked.
     `idle_timeouts=False` is for trusted peers (router → replica): it keeps their idle connections for ever.
     """
 
-    def __init__(self, handler: Handler, limits: HttpLimits, *, idle_timeouts: bool = True) -> None:
+    def __init__(
+        self, handler: Handler, limits: HttpLimits, *, on_head: HeadCheck | None = None, idle_timeouts: bool = True
+    ) -> None:
         self.handler = handler
+        self.on_head = on_head
         self.limits = limits
         self.idle_timeouts = idle_timeouts
         self.stopping = False
         self.connections: set[Connection] = set()
+        self.turned_away = 0  # connections closed at once since the last sweep, for there were too many
         self.arriving = Arriving()
         self.memo = HeadMemo()
         self.slice_bytes = min(SLICE_BYTES, limits.max_head_bytes)
@@ -111,6 +121,9 @@ class HttpServer:
 
     def _sweep(self) -> None:
         self.now_s = now_s = self._loop.time()
+        if self.turned_away:
+            log.warning("connections_turned_away", count=self.turned_away, limit=self.limits.max_connections)
+            self.turned_away = 0
         for connection in list(self.connections):
             connection.sweep(now_s)
             if self.stopping:
