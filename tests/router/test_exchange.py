@@ -184,6 +184,19 @@ async def test_a_request_is_retried_once_and_not_more(tmp_path):
         assert sum(len(replica.requests) for replica in w.replicas) == 2
 
 
+async def test_a_request_that_kills_replicas_on_kept_connections_kills_two_and_not_more(tmp_path):
+    async with world(tmp_path, 4, max_concurrency=1) as w:
+        clients = [await w.begin({"do": "hold"}) for _ in w.replicas]
+        await until(lambda: all(replica.held for replica in w.replicas))
+        for replica in w.replicas:
+            replica.release()
+        for client in clients:
+            assert (await client.reply()).status == 200
+            client.close()
+        assert (await w.ask({"do": "die"})).status == 502
+        assert sum(json.loads(request.body)["do"] == "die" for r in w.replicas for request in r.requests) == 2
+
+
 async def test_when_the_only_replica_dies_its_requests_wait_for_the_next_one(tmp_path):
     async with world(tmp_path, 1) as w:
         clients = [await w.begin({"do": "hold", "n": n}) for n in range(5)]

@@ -58,7 +58,6 @@ class Exchange(ResponseSink):
         "_retried",
         "_route",
         "_router",
-        "_stale_retried",
         "_state",
         "_upstream",
         "_watch",
@@ -97,7 +96,7 @@ class Exchange(ResponseSink):
         self._entry: Entry | None = None
         self._replica: Replica | None = None
         self._upstream: UpstreamConnection | None = None
-        self._retried = self._stale_retried = False
+        self._retried = False
         self._watch: StreamWatch | None = None  # of an event stream
         self._last_piece_s = 0.0
 
@@ -127,7 +126,7 @@ class Exchange(ResponseSink):
         if self.request.query:
             target = b"%b?%b" % (target, self.request.query.encode())
         head = _HEAD % (target, self._inbound.lines, self._request_id, left_ms, len(body))
-        self._upstream = replica.pool.send(self, head, body, fresh=self._stale_retried)
+        self._upstream = replica.pool.send(self, head, body)
 
     def refuse(self, error: SteelyardError) -> None:
         """End it with an error before any replica answered. It is not in a line any more."""
@@ -223,13 +222,11 @@ class Exchange(ResponseSink):
         replica = self._replica
         assert replica is not None
         now_s = time.monotonic()
-        if failure.kind is FailureKind.STALE and not self._stale_retried:
-            self._stale_retried = True
-        elif failure.kind is FailureKind.CONNECT:  # it was not sent: as often as the deadline allows
+        if failure.kind is FailureKind.CONNECT:  # it was not sent: as often as the deadline allows
             replica.mark.put(now_s, CONNECT_LEASE_S, "it cannot be connected to")
             replica.pool.discard_idle()
         elif failure.kind is not FailureKind.MALFORMED and not failure.bytes_seen and not self._retried:
-            self._retried = True
+            self._retried = True  # stale connections too: replicas keep idle ones, so it may be this request that kills
             replica.mark.put(now_s, LOST_LEASE_S, "a connection was lost")
             replica.pool.discard_idle()
         else:

@@ -30,7 +30,7 @@ _CHUNKED = -2
 
 class FailureKind(Enum):
     CONNECT = "connect"  # no connection: the request was not sent
-    STALE = "stale"  # a kept-alive connection turned out to be closed: the request was almost surely not read
+    STALE = "stale"  # a kept-alive connection ended right after the request was written, which may have been read
     LOST = "lost"  # the upstream went away while it owed an answer
     MALFORMED = "malformed"  # what came back is not HTTP
 
