@@ -118,6 +118,13 @@ def test_death_without_a_reason_is_tried_again_then_fails_the_update():
     assert of_kind(last, FailUpdate) == [FailUpdate(2, "b: exited with status 1")]
 
 
+def test_starts_that_were_refused_too_often_fail_the_update():
+    refused = Attempts(deaths=UPDATE_RETRIES + 1, message="could not be started (No space left on device)")
+    outcome = decide(Desired(active=V1, pending=V2), [ready("r")], Memory(2, {"kb": refused}))
+    (failed,) = of_kind(outcome, FailUpdate)
+    assert failed.message == "b: could not be started (No space left on device)"
+
+
 def test_replica_that_is_not_ready_in_time_fails_the_update():
     outcome = decide(Desired(pending=V1), [Replica("n", "ka", Phase.STARTING, 30.0, detail="loading")])
     assert outcome.actions == (

@@ -1,6 +1,6 @@
 """What to do next for one endpoint: from what is wanted and what runs, to actions with their reasons.
 
-Called by the reconcile loop each round; pure, so tests and the simulator run the same lines. It never acts: an action
+Called by the reconcile loop each round; pure, so that tests run the very lines that the platform does. It never acts: an action
 that fails is simply planned again in the next round.
 
 Rules that hold whatever happens:
@@ -89,6 +89,7 @@ class _Round:
     def run(self, start_timeout_s: float) -> Plan:
         self._count_deaths()
         self._give_up_late_starters(start_timeout_s)
+        self._give_up_after_retries()
         if self.pending is not None and self.update_failure is not None:
             self.actions.append(FailUpdate(self.pending.version, self.update_failure))
             self.pending = None
@@ -135,7 +136,7 @@ class _Round:
                 continue
             counted.add(item.key)
             self._record_death(item.key, message, hopeless=item.failure is not None)
-            if item.failure is not None or self.attempts[item.key].deaths > UPDATE_RETRIES:
+            if item.failure is not None:
                 self._fail_update(item.key, message)
 
     def _give_up_late_starters(self, start_timeout_s: float) -> None:
@@ -148,6 +149,13 @@ class _Round:
             self.actions.append(Terminate(item.id, message))
             self._record_death(item.key, message, hopeless=True)
             self._fail_update(item.key, message)
+
+    def _give_up_after_retries(self) -> None:
+        """Also counts starts that the substrate refused, which leave no dead replica behind."""
+        for entity in self.pending.entities if self.pending else ():
+            record = self.attempts.get(entity.key)
+            if record is not None and record.deaths > UPDATE_RETRIES:
+                self._fail_update(entity.key, record.message)
 
     def _record_death(self, key: str, message: str, *, hopeless: bool) -> None:
         before = self.attempts.get(key, Attempts())
