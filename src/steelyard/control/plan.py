@@ -1,7 +1,7 @@
 """What to do next for one endpoint: from what is wanted and what runs, to actions with their reasons.
 
-Called by the reconcile loop each round; pure, so that tests run the very lines that the platform does. It never acts: an action
-that fails is simply planned again in the next round.
+Called by the reconcile loop each round; pure, so that tests run the very lines that the platform does. It never acts:
+an action that fails is simply planned again in the next round.
 
 Rules that hold whatever happens:
 - A pending configuration starts beside the active one and takes over only when all its replicas are ready.
