@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 
 import pytest
 
+from steelyard.policy.routing import PowerOfTwoChoices
+from steelyard.router.exchange import Exchange
+from steelyard.router.queue import WaitingLine
+from steelyard.wire.client import Pool, UpstreamConnection
 from support.raw_http import RawClient, until
 from support.router_world import INVOCATIONS, TOKEN, world
 
@@ -297,6 +302,68 @@ async def test_a_large_request_body_arrives_whole(tmp_path):
         text = "x" * 5_000_000
         reply = await w.ask({"text": text})
         assert json.loads(reply.body)["text"] == text
+
+
+def _fail(*args, **options):
+    raise RuntimeError("secret")
+
+
+@pytest.mark.parametrize("broken", [(Pool, "send"), (PowerOfTwoChoices, "choose"), (WaitingLine, "join")])
+async def test_a_fault_that_nobody_expected_is_a_500_and_leaves_nothing(tmp_path, monkeypatch, broken):
+    async with world(tmp_path, 1, max_concurrency=1) as w:
+        if broken[1] == "join":
+            holding = await w.begin({"do": "hold"})
+            await until(lambda: w.replicas[0].held)
+        with monkeypatch.context() as patch:
+            patch.setattr(*broken, _fail)
+            reply = await w.ask({})
+        assert reply.status == 500
+        assert b"secret" not in reply.body
+        if broken[1] == "join":
+            w.replicas[0].release()
+            await holding.reply()
+        await w.settled()
+        assert (await w.ask({})).status == 200
+
+
+async def test_faults_of_waiting_requests_end_these_and_no_other(tmp_path, monkeypatch):
+    async with world(tmp_path, 1, max_concurrency=1) as w:
+        holding = await w.begin({"do": "hold"})
+        await until(lambda: w.replicas[0].held)
+        waiting = [await w.begin({}) for _ in range(5)]
+        await until(lambda: w.queued == 5)
+        with monkeypatch.context() as patch:
+            patch.setattr(Pool, "send", _fail)
+            w.replicas[0].release()
+            assert (await holding.reply()).status == 200
+            assert {(await client.reply()).status for client in waiting} == {500}
+        await w.settled()
+        assert (await w.ask({})).status == 200
+
+
+@pytest.mark.parametrize("where", [(UpstreamConnection, "cancel"), (Exchange, "on_deadline"), (Exchange, "_give_up")])
+async def test_a_fault_at_one_deadline_does_not_stop_the_others(tmp_path, monkeypatch, where):
+    async with world(tmp_path, 1, request_timeout_s=0.2) as w:
+        clients = [await w.begin({"do": "hold", "n": n}) for n in range(3)]
+        await until(lambda: len(w.replicas[0].held) == 3)
+        broken = next(iter(w.router.live))
+        parts = {broken, broken._upstream}
+        original = getattr(*where)
+
+        def fail_once(self, *args):
+            if self in parts:
+                raise RuntimeError("secret")
+            original(self, *args)
+
+        monkeypatch.setattr(*where, fail_once)
+        statuses = []
+        for client in clients:
+            with suppress(EOFError):
+                statuses.append((await client.reply()).status)
+        others = [] if where[1] == "_give_up" else [500]  # cut off when nothing else is left
+        assert sorted(statuses) == [*others, 504, 504]
+        w.replicas[0].release()
+        await until(lambda: not w.in_flight)
 
 
 async def test_pipelined_queries_are_answered_in_order(tmp_path):

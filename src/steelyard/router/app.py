@@ -23,6 +23,7 @@ from steelyard.errors import (
     SteelyardError,
     Unavailable,
 )
+from steelyard.observe.logs import get_logger
 from steelyard.policy.ledger import Ledger
 from steelyard.policy.routing import PowerOfTwoChoices
 from steelyard.router.dispatch import Dispatcher, stopped_endpoint, unknown_endpoint
@@ -37,6 +38,8 @@ from steelyard.router.table import Endpoint, Route, RoutingTable
 from steelyard.settings import Settings
 from steelyard.wire.client import Pool
 from steelyard.wire.server import Headers, Reply, Request
+
+log = get_logger()
 
 _DISCOVERY = "/.well-known/databricks-config"
 _OPEN = frozenset(("/livez", "/readyz", _DISCOVERY))
@@ -86,12 +89,24 @@ class Router:
         """End what is past its deadline, and wake lines whose replicas' marks have expired."""
         now_s = time.monotonic()
         for exchange in [exchange for exchange in self.live if exchange.deadline_s <= now_s]:
-            exchange.on_deadline()
+            try:
+                exchange.on_deadline()
+            except Exception:  # its fault must not stop the others
+                self._contain(exchange)
         if self.totals.requests:
-            for endpoint in self.table.endpoints.values():
-                for entity in endpoint.entities:
-                    if entity.line:
-                        self.dispatcher.wake(entity)
+            waiting = [entity for endpoint in self.table.endpoints.values() for entity in endpoint.entities]
+            for entity in waiting:
+                if entity.line:
+                    self.dispatcher.wake(entity)
+
+    def _contain(self, exchange: Exchange | Forward) -> None:
+        """It could not be ended as it should: end it as it can be, and not with every sweep anew."""
+        try:
+            exchange.on_fault()
+        except Exception:
+            log.exception("exchange_cut_off", path=exchange.request.path)
+            self.live.discard(exchange)
+            exchange.reply.abort()
 
     # --- the clients' side
 
@@ -144,14 +159,24 @@ class Router:
             timeout_s = self._timeout_s
             if inbound.timeout_ms is not None:
                 timeout_s = min(timeout_s, inbound.timeout_ms / 1000)
-            exchange = Exchange(self, route, entity, inbound, request_id, request, reply, now_s, now_s + timeout_s)
+        except SteelyardError as error:
+            self._refuse_query(endpoint, reply, error, request_id)
+            return
+        exchange = Exchange(self, route, entity, inbound, request_id, request, reply, now_s, now_s + timeout_s)
+        self.live.add(exchange)  # before it can be charged: whatever happens, somebody will end it
+        reply.on_disconnect = exchange.on_client_gone
+        try:
             self.dispatcher.submit(exchange)
         except SteelyardError as error:
-            reply.send_error(error, [(b"x-request-id", request_id)])
-            endpoint.measures.count(error.status)
-            return
-        reply.on_disconnect = exchange.on_client_gone
-        self.live.add(exchange)
+            self.live.discard(exchange)
+            self._refuse_query(endpoint, reply, error, request_id)
+        except Exception:
+            exchange.on_fault()
+
+    @staticmethod
+    def _refuse_query(endpoint: Endpoint, reply: Reply, error: SteelyardError, request_id: bytes) -> None:
+        reply.send_error(error, [(b"x-request-id", request_id)])
+        endpoint.measures.count(error.status)
 
     def _endpoint_named_by(self, body: bytes) -> Endpoint:
         """The endpoint that an OpenAI request's `model` names. Raises BadRequest, InvalidParameter or NotFound."""

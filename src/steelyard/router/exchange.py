@@ -11,7 +11,8 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from steelyard.errors import BadUpstream, DeadlineExceeded, SteelyardError
+from steelyard.errors import BadUpstream, DeadlineExceeded, InternalError, SteelyardError
+from steelyard.observe.logs import get_logger
 from steelyard.policy.ledger import Entry
 from steelyard.policy.marks import CONNECT_LEASE_S, DRAINING_LEASE_S, LOST_LEASE_S
 from steelyard.policy.routing import Decision
@@ -33,6 +34,9 @@ _HEAD = (
     b"x-steelyard-deadline-ms: %d\r\ncontent-length: %d\r\n\r\n"
 )
 _ENDS_WITH_DONE = frozenset((b"/v1/chat/completions", b"/v1/completions"))
+
+
+log = get_logger()
 
 
 class State(Enum):
@@ -114,12 +118,18 @@ class Exchange(ResponseSink):
     def go(self, decision: Decision[Replica]) -> None:
         """Send the request to the replica that was chosen and charged."""
         now_s = self.started_s if self._replica is None and not self._queued_s else time.monotonic()
+        self._state = _SENT
+        self._entry = decision.entry
+        self._replica = decision.replica
+        try:
+            self._send(decision.replica, now_s)
+        except Exception:  # whoever called, it must not fail for this request, nor may its charge stay
+            self.on_fault()
+
+    def _send(self, replica: Replica, now_s: float) -> None:
         if self._queued_s:
             self.endpoint.measures.queue.observe(now_s - self._queued_s)
             self._queued_s = 0.0
-        self._state = _SENT
-        self._entry = decision.entry
-        self._replica = replica = decision.replica
         body = self.request.body
         left_ms = max(1, int((self.deadline_s - now_s) * 1000))
         target = self._route.target
@@ -141,11 +151,18 @@ class Exchange(ResponseSink):
         self._end(CLIENT_GONE, soon=True)
 
     def on_deadline(self) -> None:
+        where = "waiting for a free replica" if self._state is _WAITING else "waiting for the model"
+        self._give_up(DeadlineExceeded(f"The deadline passed while the request was {where}."))
+
+    def on_fault(self) -> None:
+        """While an exception is handled that nobody expected: end the request, and tell only the log why."""
+        log.exception("exchange_failed", endpoint=self.endpoint.name, request_id=self._request_id.decode())
+        if self._state is not _DONE:
+            self._give_up(InternalError("The request could not be handled."))
+
+    def _give_up(self, error: SteelyardError) -> None:
         started = self._state is _STREAMING
-        waited = self._state is _WAITING
         self._leave()
-        where = "waiting for a free replica" if waited else "waiting for the model"
-        error = DeadlineExceeded(f"The deadline passed while the request was {where}.")
         if started:
             self._break_off(error)
         else:
@@ -154,11 +171,12 @@ class Exchange(ResponseSink):
 
     def _leave(self) -> None:
         """Get out of the line, or off the replica, which learns of it by the closed connection."""
+        upstream = self._upstream
+        self._release()  # before anything that could fail
         if self._state is _WAITING:
             self.entity.line.leave(self)
-        elif self._upstream is not None:
-            self._upstream.cancel()
-        self._release()
+        elif upstream is not None:
+            upstream.cancel()
 
     # --- called by the replica's connection
 
@@ -215,6 +233,8 @@ class Exchange(ResponseSink):
 
     def on_failure(self, failure: UpstreamFailure) -> None:
         self._upstream = None
+        if self._state is _DONE:
+            return
         if self._state is _STREAMING:
             self._release()
             self._break_off(BadUpstream("The replica failed while it was answering; the answer is incomplete."))

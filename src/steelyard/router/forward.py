@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from steelyard.errors import BadUpstream, DeadlineExceeded, SteelyardError, Unavailable
+from steelyard.errors import BadUpstream, DeadlineExceeded, InternalError, SteelyardError, Unavailable
+from steelyard.observe.logs import get_logger
 from steelyard.wire.client import FailureKind, Pool, ResponseSink, UpstreamConnection, UpstreamFailure
 from steelyard.wire.request import Headers, Request
 from steelyard.wire.server import Reply
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 PREFIXES = ("/api/", "/docs/")
 PATHS = frozenset(("/api", "/metrics", "/openapi.json", "/docs"))
 _SAFE = frozenset(("GET", "HEAD"))
+
+log = get_logger()
 
 
 def is_for_control(path: str) -> bool:
@@ -71,6 +74,12 @@ class Forward(ResponseSink):
     def on_deadline(self) -> None:
         self._cancel()
         self._fail(DeadlineExceeded("The control plane did not answer in time."))
+
+    def on_fault(self) -> None:
+        """While an exception is handled that nobody expected: end the request, and tell only the log why."""
+        log.exception("forward_failed", request_id=self._request_id.decode())
+        self._cancel()
+        self._fail(InternalError("The request could not be handled."))
 
     def on_head(self, status: int, headers: Headers, content_length: int | None) -> None:
         passed = [pair for pair in headers if pair[0] != b"x-request-id"]

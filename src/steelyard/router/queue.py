@@ -50,9 +50,10 @@ class WaitingLine:
         return exchange
 
     def leave(self, exchange: Exchange) -> None:
-        """Take one out, wherever it stands."""
-        self._waiting.remove(exchange)
-        self._left(exchange)
+        """Take one out, wherever it stands. Nothing happens when it is not in the line."""
+        if exchange in self._waiting:
+            self._waiting.remove(exchange)
+            self._left(exchange)
 
     def _left(self, exchange: Exchange) -> None:
         self._totals.requests -= 1
