@@ -15,6 +15,7 @@ from steelyard.contracts.snapshot import Snapshot
 from steelyard.router.snapshot import SNAPSHOT_FILE
 from steelyard.settings import HttpLimits, Settings
 from steelyard.wire.server import HttpServer
+from support.fake_replica import FakeReplica
 from support.raw_http import RawClient, ask, until
 from support.router_process import BEARER, INVOCATIONS, fake_replicas, router_process, snapshot_of
 
@@ -105,6 +106,27 @@ async def test_it_follows_control_acknowledges_and_keeps_the_snapshot_through_a_
             assert (home / SNAPSHOT_FILE).stat().st_mode & 0o777 == 0o600
     async with fake_replicas(tmp_path, 2), router_process(home) as router:
         assert (await router.ask({})).headers["x-replica"] == "m-1-1"
+
+
+async def test_a_snapshot_that_cannot_be_applied_changes_nothing_and_the_next_one_does(tmp_path):
+    async with fake_replicas(tmp_path, 2) as (first, second), fake_control(tmp_path / "h") as control:
+        control.push(snapshot_of(first, version=1))
+        async with router_process(tmp_path / "h") as router:
+            await until(lambda: 1 in control.acknowledged)
+            faulty = FakeReplica("m-1-2", "nowhere")
+            control.push(snapshot_of(second, faulty, version=2))
+            await until(lambda: control.acknowledged.count(1) >= 3)  # it asks again, and goes on
+            for _ in range(5):
+                assert (await router.ask({})).headers["x-replica"] == first.name
+            assert (await router.ledger())["snapshot_version"] == 1
+            refused = b"steelyard_router_snapshots_refused_total"
+            (line,) = [line for line in (await router.admin("/metrics")).body.splitlines() if line.startswith(refused)]
+            assert float(line.split()[1]) >= 1
+            assert router.log.read_text().count('"snapshot_not_applied"') == 1
+            control.push(snapshot_of(second, version=3))
+            await until(lambda: 3 in control.acknowledged)
+            assert (await router.ask({})).headers["x-replica"] == second.name
+            assert (await router.at_rest())["snapshot_version"] == 3
 
 
 async def test_losing_control_leaves_traffic_untouched_and_it_reconnects(tmp_path):

@@ -76,9 +76,14 @@ class Router:
     # --- the process's side
 
     def apply(self, snapshot: Snapshot) -> None:
-        """Make a snapshot the routing in force."""
+        """Make a snapshot the routing in force. Raises what is wrong with it, and then has changed nothing."""
+        try:
+            entities = self.table.apply(snapshot)
+        except Exception:
+            self.measures.snapshots_refused.labels().inc()
+            raise
         self.identity.replace(snapshot.auth, snapshot.tokens)
-        for entity in self.table.apply(snapshot):
+        for entity in entities:
             self.dispatcher.reconsider(entity)
         self.measures.snapshot_version.labels().set(snapshot.version)
 

@@ -28,8 +28,8 @@ class Identity:
         self._remembered: dict[bytes, str] = {}
 
     def replace(self, required: bool, tokens: Iterable[TokenView]) -> None:
-        self._required = required
         self._principals = {token.sha256.lower(): token.principal for token in tokens}
+        self._required = required
         self._remembered = {}
 
     def principal(self, authorization: bytes | None) -> str:

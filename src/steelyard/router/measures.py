@@ -54,6 +54,10 @@ class RouterMeasures:
         self.in_flight = metrics.gauge("steelyard_router_in_flight", "Requests at a replica now.", ("endpoint",))
         self.waiting = metrics.gauge("steelyard_router_queued", "Requests that wait for a replica now.", ("endpoint",))
         self.snapshot_version = metrics.gauge("steelyard_router_snapshot_version", "Version of the routing in force.")
+        self.snapshots_refused = metrics.counter(
+            "steelyard_router_snapshots_refused",
+            "Attempts to apply a snapshot that changed nothing, for it was faulty.",
+        )
         self.control_up = metrics.gauge("steelyard_router_control_up", "1 while the control plane answers.")
 
     def endpoint(self, name: str) -> EndpointMeasures:

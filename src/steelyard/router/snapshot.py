@@ -1,7 +1,7 @@
 """Keeps the router's view current: long-polls control, applies what comes, and keeps the last snapshot on disk.
 
 Started once by the process. When control is away the routing in force stays in force; a router that starts without
-control begins with the snapshot on disk. A snapshot that cannot be read is logged and changes nothing.
+control begins with the snapshot on disk. A snapshot that cannot be read or applied is logged and changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ log = get_logger()
 
 
 class SnapshotFeed:
-    """`apply` is called on the loop with each new snapshot; `on_control` with whether control answers."""
+    """`apply` is called on the loop with each new snapshot; `on_control` with whether control answers.
+
+    When `apply` raises, the routing in force stays, and control is asked again after a pause.
+    """
 
     def __init__(
         self,
@@ -44,10 +47,11 @@ class SnapshotFeed:
         self._apply = apply
         self._on_control = on_control
         self._version = 0
+        self._refused_version = 0  # the last one that could not be applied
         self._connected: bool | None = None
 
     def load(self) -> bool:
-        """Apply the snapshot on disk. False when there is none, or none that can be read."""
+        """Apply the snapshot on disk. False when there is none, or none that can be read and applied."""
         try:
             snapshot = msgspec.json.decode(self._path.read_bytes(), type=Snapshot)
         except FileNotFoundError:
@@ -55,8 +59,7 @@ class SnapshotFeed:
         except (OSError, msgspec.DecodeError) as error:
             log.warning("snapshot_on_disk_unreadable", path=str(self._path), error=str(error))
             return False
-        self._take(snapshot, "disk")
-        return True
+        return self._take(snapshot, "disk")
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -65,12 +68,16 @@ class SnapshotFeed:
             try:
                 snapshot = await self._poll()
                 self._note_control(True, "")
-                if snapshot is not None and snapshot.version != self._version:
-                    self._take(snapshot, "control")
+                if snapshot is None or snapshot.version == self._version:
+                    fine = True
+                elif fine := self._take(snapshot, "control"):
                     await asyncio.to_thread(self._save, snapshot)
-                pause_s = _FIRST_PAUSE_S
             except (SteelyardError, msgspec.DecodeError) as error:
                 self._note_control(False, str(error))
+                fine = False
+            if fine:
+                pause_s = _FIRST_PAUSE_S
+            else:
                 await asyncio.sleep(pause_s)
                 pause_s = min(_MAX_PAUSE_S, pause_s * 2)
 
@@ -83,10 +90,17 @@ class SnapshotFeed:
             raise SteelyardError(f"Control answered {response.status} to a poll for the snapshot.")
         return msgspec.json.decode(response.body, type=Snapshot)
 
-    def _take(self, snapshot: Snapshot, source: str) -> None:
-        self._apply(snapshot)
+    def _take(self, snapshot: Snapshot, source: str) -> bool:
+        try:
+            self._apply(snapshot)
+        except Exception:  # the router goes on with what it has
+            if snapshot.version != self._refused_version:  # control offers it again and again: one line is enough
+                log.exception("snapshot_not_applied", version=snapshot.version, source=source)
+            self._refused_version = snapshot.version
+            return False
         self._version = snapshot.version
         log.info("snapshot_applied", version=snapshot.version, source=source, endpoints=len(snapshot.endpoints))
+        return True
 
     def _note_control(self, connected: bool, error: str) -> None:
         if connected is self._connected:

@@ -1,7 +1,8 @@
 """The live routing table: endpoints, served entities and replicas of the snapshot in force.
 
-`apply` swaps in a new snapshot at once and keeps the objects that it names again, so that load, connections and
-waiting requests survive it. Requests on a replica that left go on until they end. Only the router's loop touches it.
+`apply` swaps in a new snapshot at once, or not at all, and keeps the objects that it names again, so that load,
+connections and waiting requests survive it. Requests on a replica that left go on until they end. Only the router's
+loop touches it.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ class Replica(Candidate):
 
     __slots__ = ("address", "id", "pool")
 
-    def __init__(self, view: ReplicaView, account: Account) -> None:
+    def __init__(self, view: ReplicaView, account: Account, pool: Pool) -> None:
         super().__init__(account, view.max_concurrency)
         self.id = view.id
         self.address = view.address
-        self.pool = Pool(view.address)
+        self.pool = pool
 
 
 class Entity:
@@ -108,7 +109,11 @@ class RoutingTable:
         self.routes: dict[str, Route] = dict(_OPENAI_ROUTES)
 
     def apply(self, snapshot: Snapshot) -> list[Entity]:
-        """Make `snapshot` the routing in force. The result is every entity that had requests waiting."""
+        """Make `snapshot` the routing in force. The result is every entity that had requests waiting.
+
+        Raises ValueError for an address that cannot be read, and then has changed nothing.
+        """
+        pools = self._new_pools(snapshot)  # all that can fail; what follows only assigns
         before = [entity for endpoint in self.endpoints.values() for entity in endpoint.entities]
         replicas: dict[str, Replica] = {}
         endpoints: dict[str, Endpoint] = {}
@@ -117,7 +122,7 @@ class RoutingTable:
             endpoint = self.endpoints.get(view.name)
             if endpoint is None:
                 endpoint = Endpoint(view.name, self._measures.endpoint(view.name))
-            self._update(endpoint, view, replicas)
+            self._update(endpoint, view, replicas, pools)
             endpoints[view.name] = endpoint
             _add_routes(routes, endpoint)
         for name in self.endpoints.keys() - endpoints.keys():
@@ -135,12 +140,20 @@ class RoutingTable:
         self.version = snapshot.version
         return [entity for entity in before if entity.line]
 
-    def _update(self, endpoint: Endpoint, view: EndpointView, replicas: dict[str, Replica]) -> None:
+    def _new_pools(self, snapshot: Snapshot) -> dict[str, Pool]:
+        """A pool for each replica that is new, or has a new address."""
+        views = [r for endpoint in snapshot.endpoints for entity in endpoint.served_entities for r in entity.replicas]
+        known = self._replicas
+        return {v.id: Pool(v.address) for v in views if v.id not in known or known[v.id].address != v.address}
+
+    def _update(
+        self, endpoint: Endpoint, view: EndpointView, replicas: dict[str, Replica], pools: dict[str, Pool]
+    ) -> None:
         known = {entity.name: entity for entity in endpoint.entities}
         entities = []
         for entity_view in view.served_entities:
             entity = known.pop(entity_view.name, None) or Entity(endpoint, entity_view.name, self._totals)
-            self._update_entity(entity, entity_view, replicas)
+            self._update_entity(entity, entity_view, replicas, pools)
             entities.append(entity)
         for entity in known.values():
             entity.gone, entity.replicas = True, []
@@ -149,15 +162,19 @@ class RoutingTable:
         endpoint.entities = entities
         endpoint.shares = [entity.percentage for entity in entities]
 
-    def _update_entity(self, entity: Entity, view: ServedEntityView, replicas: dict[str, Replica]) -> None:
+    def _update_entity(
+        self, entity: Entity, view: ServedEntityView, replicas: dict[str, Replica], pools: dict[str, Pool]
+    ) -> None:
         entity.percentage = view.traffic_percentage
         entity.task = view.task
         entity.recovering = view.recovering
         entity.replicas = []
         for replica_view in view.replicas:
-            replica = self._replicas.get(replica_view.id)
-            if replica is None or replica.address != replica_view.address:
-                replica = Replica(replica_view, self._ledger.account(replica_view.id))
+            pool = pools.get(replica_view.id)
+            if pool is None:
+                replica = self._replicas[replica_view.id]
+            else:
+                replica = Replica(replica_view, self._ledger.account(replica_view.id), pool)
             replica.limit = replica_view.max_concurrency
             replicas[replica.id] = replica
             entity.replicas.append(replica)

@@ -287,9 +287,15 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 class Pool:
-    """Connections to one address (`unix:/path` or `tcp:host:port`). The most recently used one serves next."""
+    """Connections to one address (`unix:/path` or `tcp:host:port`). The most recently used one serves next.
+
+    Raises ValueError when the address cannot be read.
+    """
 
     def __init__(self, address: str, *, connect_timeout_s: float = 3.0, max_idle: int = 512) -> None:
+        scheme, _, rest = address.partition(":")
+        if not (scheme == "unix" and rest) and not (scheme == "tcp" and rest.rpartition(":")[2].isdecimal()):
+            raise ValueError(f"Address {address!r} must be 'unix:/path' or 'tcp:host:port'.")
         self.address = address
         self.loop = asyncio.get_running_loop()
         self._connect_timeout_s = connect_timeout_s
