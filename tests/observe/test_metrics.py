@@ -32,6 +32,21 @@ def test_series_beyond_the_bound_share_one_named_other(monkeypatch):
     assert family.labels("name-0").value == 1
 
 
+def test_removed_series_make_room_and_a_held_child_goes_on_unseen(monkeypatch):
+    monkeypatch.setattr(metrics, "MAX_SERIES", 3)
+    metric_set = MetricSet()
+    family = metric_set.counter("requests", "Requests.", ("endpoint", "code"))
+    held = family.labels("a", "200")
+    family.labels("a", "503").inc()
+    family.labels("b", "200").inc()
+    family.remove("a")
+    held.inc()
+    family.labels("c", "200").inc()
+    found = families(metric_set.render())
+    totals = [s for s in found["requests"].samples if s.name == "requests_total"]
+    assert {(s.labels["endpoint"], s.labels["code"]): s.value for s in totals} == {("b", "200"): 1, ("c", "200"): 1}
+
+
 def test_merge_keeps_every_process_apart_by_its_labels():
     texts = []
     for index in range(2):

@@ -9,7 +9,7 @@ import pytest
 
 from steelyard.settings import HttpLimits
 from steelyard.wire.server import HttpServer
-from support.raw_http import RawClient, ask
+from support.raw_http import RawClient, ask, until
 from support.router_world import INVOCATIONS, TOKEN, world
 
 pytestmark = pytest.mark.anyio
@@ -202,6 +202,28 @@ async def test_control_gets_its_paths_with_the_principal_and_without_the_token(t
             assert (reply.status, reply.body) == (201, b"")
         finally:
             await server.stop(0.0)
+
+
+async def test_endpoints_that_come_and_go_leave_no_series_and_do_not_use_up_the_bound(tmp_path):
+    async with world(tmp_path) as w:
+        client = None
+        for n in range(1200):
+            w.apply_endpoints(w.endpoint(w.replicas[0], name=f"e{n}"))
+            measures = w.router.table.endpoints[f"e{n}"].measures
+            measures.count(200 if n % 2 else 503)
+            measures.retried("lost")
+            if n == 7:
+                client = await w.begin({"do": "hold"}, "/serving-endpoints/e7/invocations")
+                await until(lambda: w.replicas[0].held)
+        w.apply_endpoints(w.endpoint(w.replicas[0], name="last"))
+        w.replicas[0].release()
+        assert (await client.reply()).status == 200, "it outlives its endpoint, and is not counted"
+        assert (await w.ask({}, "/serving-endpoints/last/invocations")).status == 200
+        text = w.router.measures.set.render().decode()
+        assert 'steelyard_router_requests_total{code="200",endpoint="last"} 1.0' in text
+        assert 'steelyard_router_request_seconds_count{endpoint="last"} 1.0' in text
+        assert '"other"' not in text
+        assert 'endpoint="e' not in text
 
 
 async def test_metrics_count_requests_and_keep_their_labels_bounded(tmp_path):

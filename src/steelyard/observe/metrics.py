@@ -102,9 +102,11 @@ class Family(Generic[ChildT]):
             values = (_OVERFLOW,) * len(values)
         return self._series.setdefault(values, self._new())
 
-    def remove(self, *values: str) -> None:
-        """Forget one series (its endpoint or replica is gone)."""
-        self._series.pop(values, None)
+    def remove(self, *first_values: str) -> None:
+        """Forget every series whose labels begin with these values (their endpoint is gone). Held children go on."""
+        length = len(first_values)
+        for values in [values for values in self._series if values[:length] == first_values]:
+            del self._series[values]
 
     def collect(self) -> Metric:
         """The family as prometheus-client renders it."""

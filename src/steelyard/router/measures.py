@@ -64,27 +64,39 @@ class RouterMeasures:
         return EndpointMeasures(self, name)
 
     def forget(self, name: str) -> None:
-        """The endpoint is gone: drop its gauges. Sums stay, so that a rate over them does not jump."""
-        self.in_flight.remove(name)
-        self.waiting.remove(name)
+        """For `EndpointMeasures`: drop all series of an endpoint."""
+        for counters in (self.requests, self.errors, self.retries):
+            counters.remove(name)
+        for histograms in (self.latency, self.queue, self.ttft, self.itl):
+            histograms.remove(name)
+        for gauges in (self.in_flight, self.waiting):
+            gauges.remove(name)
 
 
 class EndpointMeasures:
-    """The series of one endpoint."""
+    """The series of one endpoint, until `forget`; what still runs then adds to numbers that nobody sees."""
 
-    __slots__ = ("_codes", "_measures", "itl", "latency", "name", "queue", "ttft")
+    __slots__ = ("_codes", "_gone", "_measures", "itl", "latency", "name", "queue", "ttft")
 
     def __init__(self, measures: RouterMeasures, name: str) -> None:
         self._measures = measures
         self._codes: dict[int, Counter] = {}
+        self._gone = False
         self.name = name
         self.latency: Histogram = measures.latency.labels(name)
         self.queue: Histogram = measures.queue.labels(name)
         self.ttft: Histogram = measures.ttft.labels(name)
         self.itl: Histogram = measures.itl.labels(name)
 
+    def forget(self) -> None:
+        """The endpoint is gone: its series go too, so that endpoints which come and go do not use up the bound."""
+        self._gone = True
+        self._measures.forget(self.name)
+
     def count(self, status: int) -> None:
         """One finished request."""
+        if self._gone:
+            return
         counter = self._codes.get(status)
         if counter is None:
             counter = self._codes[status] = self._measures.requests.labels(self.name, str(status))
@@ -94,4 +106,5 @@ class EndpointMeasures:
             self._measures.errors.labels(self.name, cause).inc()
 
     def retried(self, reason: str) -> None:
-        self._measures.retries.labels(self.name, reason).inc()
+        if not self._gone:
+            self._measures.retries.labels(self.name, reason).inc()

@@ -130,7 +130,7 @@ class RoutingTable:
             gone.gone = True
             for entity in gone.entities:
                 entity.gone, entity.replicas = True, []
-            self._measures.forget(name)
+            gone.measures.forget()
         for replica in self._replicas.values():
             if replicas.get(replica.id) is not replica:
                 replica.pool.close()
