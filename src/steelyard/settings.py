@@ -31,6 +31,12 @@ class HttpLimits:
     keep_alive_s: float = 75.0  # idle connection
     write_stall_s: float = 120.0  # a client that takes nothing of its reply for so long is cut off
 
+    @classmethod
+    def behind_router(cls) -> HttpLimits:
+        """For a replica: what the router takes, and room for the headers that it adds."""
+        router = cls()
+        return cls(max_head_bytes=router.max_head_bytes + 4 * 1024, max_headers=router.max_headers + 20)
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:

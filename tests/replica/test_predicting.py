@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from steelyard.settings import HttpLimits
 from support.waiting import wait_until
 
 
@@ -84,6 +85,11 @@ def test_the_platforms_own_paths(iris_replica):
     assert iris_replica.http.get("/nowhere").status_code == 404
     assert iris_replica.http.get("/invocations").status_code == 405
     assert iris_replica.load()["last_completion_age_s"] >= 0
+
+
+def test_it_takes_more_headers_than_the_router_lets_through(iris_replica):
+    most = {f"x-{number}": "v" for number in range(HttpLimits().max_headers)}
+    assert iris_replica.http.get("/health", headers=most).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from steelyard.policy.routing import PowerOfTwoChoices
 from steelyard.router.exchange import Exchange
 from steelyard.router.queue import WaitingLine
+from steelyard.settings import HttpLimits
 from steelyard.wire.client import Pool, UpstreamConnection
 from support.raw_http import RawClient, until
 from support.router_world import INVOCATIONS, TOKEN, world
@@ -364,6 +365,23 @@ async def test_a_fault_at_one_deadline_does_not_stop_the_others(tmp_path, monkey
         assert sorted(statuses) == [*others, 504, 504]
         w.replicas[0].release()
         await until(lambda: not w.in_flight)
+
+
+@pytest.mark.parametrize(("headers", "length"), [(97, 1), (31, 2080)])
+async def test_a_request_at_the_routers_limits_is_within_the_replicas(tmp_path, headers, length):
+    limits = HttpLimits()
+    extra = {f"x_{n:03}": "v" * length for n in range(headers - 1)}
+    async with world(tmp_path) as w:
+        head_bytes = len(INVOCATIONS) + sum(len(n) + len(v) + 4 for n, v in extra.items())
+        rest = {"host": "test", "authorization": f"Bearer {TOKEN}", "content-length": "2", "x_last": ""}
+        head_bytes += sum(len(n) + len(v) + 4 for n, v in rest.items())
+        last = "v" * (limits.max_head_bytes - head_bytes if length > 1 else 1)
+        reply = await w.ask({}, **extra, x_last=last)
+        assert reply.status == 200
+        assert len(extra) + 1 == headers
+        beyond = {"x_last": last + "v" * 200} if length > 1 else {"x_last": "v", "x_more": "v"}
+        assert (await w.ask({}, **extra, **beyond)).status == 431, "it was at the router's limit"
+        assert len(w.replicas[0].requests) == 1
 
 
 async def test_pipelined_queries_are_answered_in_order(tmp_path):
