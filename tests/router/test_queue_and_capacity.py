@@ -163,6 +163,24 @@ async def test_an_entity_renamed_by_an_update_hands_its_waiters_on(tmp_path):
         assert (await pinned.reply()).status == 404
 
 
+async def test_waiters_of_a_removed_entity_join_at_the_end_of_their_heirs_line(tmp_path):
+    async with world(tmp_path, 1, max_concurrency=1) as w:
+        view = w.endpoint(w.replicas[0])
+        served = type(view.served_entities[0])
+        old = served(name="old", traffic_percentage=100, recovering=True)
+        heir = served(name="heir", traffic_percentage=0, recovering=True)
+        w.apply_endpoints(type(view)(name="m", creation_timestamp=0, creator="me", served_entities=[old, heir]))
+        clients = []
+        for n, path in enumerate(["served-models/heir/invocations"] * 2 + ["invocations"] * 2):
+            clients.append(await w.begin({"n": n}, f"/serving-endpoints/m/{path}"))
+            await until(lambda n=n: w.queued == n + 1)
+        heir = served(name="heir", traffic_percentage=100, replicas=view.served_entities[0].replicas)
+        w.apply_endpoints(type(view)(name="m", creation_timestamp=0, creator="me", served_entities=[heir]))
+        for client in clients:
+            assert (await client.reply()).status == 200
+        assert [json.loads(request.body)["n"] for request in w.replicas[0].requests] == [0, 1, 2, 3]
+
+
 async def test_waiting_requests_of_a_deleted_or_stopped_endpoint_are_told(tmp_path):
     async with world(tmp_path, 1) as w:
         w.apply(recovering=True)

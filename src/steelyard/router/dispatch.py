@@ -1,7 +1,9 @@
 """Who goes now, who waits, who is refused: the acting side of `policy.routing` and `policy.admission`.
 
 An exchange submits itself; a settled request, a new snapshot and the sweep wake the next in line. Nobody overtakes a
-line. This is the only caller of a chooser, and so the only place where load is charged.
+line but those who had left it already and whose replica failed. Who was admitted once stays admitted: requests that
+come back or move to another entity may take its line beyond the queue limit. This is the only caller of a chooser,
+and so the only place where load is charged.
 """
 
 from __future__ import annotations
@@ -84,8 +86,11 @@ class Dispatcher:
                 entity.line.next().refuse(no_replica(entity.endpoint))
 
     def _place(self, exchange: Exchange, *, first: bool) -> None:
+        """Go, or wait (`first`: before the line, else behind it), or learn that no replica can come."""
         entity = exchange.entity
-        decision = self._chooser.choose(entity.replicas, time.monotonic(), REQUEST_MU)
+        decision = None
+        if first or not entity.line:
+            decision = self._chooser.choose(entity.replicas, time.monotonic(), REQUEST_MU)
         if decision is not None:
             exchange.go(decision)
         elif entity.replicas or entity.recovering:
