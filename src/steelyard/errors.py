@@ -184,6 +184,14 @@ class ModelFailed(SteelyardError):
     code = "MODEL_ERROR"
 
 
+class MethodNotImplemented(SteelyardError):
+    """No path takes this method, for nobody here knows it."""
+
+    status = 501
+    code = "NOT_IMPLEMENTED"
+    kind = "invalid_request_error"
+
+
 class BadUpstream(SteelyardError):
     """A replica died or broke its answer, and the request could not be saved elsewhere."""
 

@@ -35,6 +35,16 @@ async def test_without_a_valid_token_nothing_but_health_is_answered(tmp_path):
             assert (await ask(w.address, "GET", path)).status == status
 
 
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/.well-known/databricks-config"])
+async def test_open_paths_are_only_read(tmp_path, path):
+    async with world(tmp_path) as w:
+        for method in ("GET", "HEAD"):
+            assert (await ask(w.address, method, path)).status == 200
+        for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+            reply = await ask(w.address, method, path)
+            assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD")
+
+
 async def test_without_a_token_no_body_is_invited_or_taken(tmp_path):
     async with world(tmp_path) as w:
         two = f"authorization: {BEARER}\r\n" * 2

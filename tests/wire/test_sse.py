@@ -1,5 +1,6 @@
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,16 @@ def test_an_error_event_has_the_shape_that_openai_clients_raise():
         "param": None,
         "code": "REPLICA_FAILED",
     }
+
+
+@pytest.mark.parametrize(
+    ("end", "done"), [(b"data:[DONE]\n\n", True), (b"data: [DONE]\r\n\r\n", True), (b": [DONE]\n\n", False)]
+)
+def test_the_space_before_done_is_optional(end, done):
+    watch = StreamWatch()
+    watch.see(encode_event(b"{}"))
+    watch.see(end)
+    assert watch.done == done
 
 
 @given(st.lists(st.binary(max_size=60).filter(lambda data: b"\n" not in data and b"\r" not in data)), st.data())

@@ -249,7 +249,9 @@ class Router:
 
         They ask for login servers and the like; an empty answer makes them use the token that they were given.
         """
-        if request.path == _DISCOVERY:
+        if request.method not in {"GET", "HEAD"}:
+            self._refuse(reply, MethodNotAllowed(f"{request.path} takes GET only.", allow="GET, HEAD"), b"")
+        elif request.path == _DISCOVERY:
             reply.send(200, JSON, b"{}")
         elif request.path == "/readyz" and (self.table.version is None or self.draining):
             reply.send_error(Unavailable("The router has no routing yet, or is about to stop.", retry_after_s=1.0))

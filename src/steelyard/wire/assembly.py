@@ -16,7 +16,7 @@ from steelyard.errors import (
     ExpectationFailed,
     HeadersTooLarge,
     InternalError,
-    MethodNotAllowed,
+    MethodNotImplemented,
     PayloadTooLarge,
     SteelyardError,
     Unavailable,
@@ -171,9 +171,7 @@ class RequestAssembler:
             log.error("http_parser_callback_failed", exc_info=cause)
             raise InternalError("The request could not be read.") from None
         except httptools.HttpParserInvalidMethodError:
-            raise MethodNotAllowed(
-                "The request method is not known to this server.", allow=", ".join(_METHODS.values())
-            ) from None
+            raise MethodNotImplemented("The request method is not known to this server.") from None
         except httptools.HttpParserUpgrade:
             raise BadRequest("Protocol upgrades are not supported.") from None
         except httptools.HttpParserError as error:

@@ -40,5 +40,5 @@ class StreamWatch:
 
     @property
     def done(self) -> bool:
-        """True when the last event was `[DONE]`: only then did an OpenAI stream end well."""
-        return self._tail.rstrip(b"\r\n").endswith(b"data: [DONE]")
+        """True when the last event was `[DONE]` (the space is optional): only then did an OpenAI stream end well."""
+        return self._tail.rstrip(b"\r\n").endswith((b"data: [DONE]", b"data:[DONE]"))
