@@ -59,6 +59,7 @@ def test_state_is_told_while_loading_and_running_requests_outlive_sigterm(start_
     refused = replica.http.post("/invocations", json={"prompt": "0"})
     assert refused.status_code == 503
     assert "retry-after" in refused.headers
+    assert '"in_flight":0' in refused.headers["endpoint-load-metrics"]
     replica.wait_ready()
 
     answers = []
@@ -75,6 +76,7 @@ def test_state_is_told_while_loading_and_running_requests_outlive_sigterm(start_
     late = replica.http.post("/invocations", json={"prompt": "0"})
     assert late.status_code == 503
     assert late.headers["x-steelyard-draining"] == "1"
+    assert '"in_flight":1' in late.headers["endpoint-load-metrics"]
     thread.join()
     assert answers[0].json() == "done"
     assert replica.process.wait(20) == 0

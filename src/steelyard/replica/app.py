@@ -91,11 +91,11 @@ class App:
 
     def _query(self, query: Callable[[Handlers, Exchange], None], request: Request, reply: Reply) -> None:
         if self.state == "draining":
-            reply.send_error(Unavailable("This replica is draining."), [*self._headers, _DRAINING])
+            reply.send_error(Unavailable("This replica is draining."), [*self._refusal_headers(), _DRAINING])
             return
         if self.handlers is None:
             error = Unavailable(f"The model is not ready yet: {self.status().detail}.", retry_after_s=_LOADING_RETRY_S)
-            reply.send_error(error, self._headers)
+            reply.send_error(error, self._refusal_headers())
             return
         exchange = Exchange(request, reply, self._headers, self.load, self.measures)
         try:
@@ -105,6 +105,9 @@ class App:
             exchange.fail(error)
         except Exception as error:
             exchange.fail_unexpectedly(error)
+
+    def _refusal_headers(self) -> Headers:
+        return [*self._headers, (b"endpoint-load-metrics", self.load.orca())]
 
     def _ready(self, reply: Reply) -> None:
         status = 200 if self.state == "ready" else 503
