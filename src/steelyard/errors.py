@@ -84,12 +84,6 @@ class Unauthenticated(SteelyardError):
         return [*super().headers(), (b"www-authenticate", b"Bearer")]
 
 
-class PermissionDenied(SteelyardError):
-    status = 403
-    code = "PERMISSION_DENIED"
-    kind = "permission_error"
-
-
 class NotFound(SteelyardError):
     status = 404
     code = "RESOURCE_DOES_NOT_EXIST"

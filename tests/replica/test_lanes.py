@@ -113,7 +113,7 @@ async def test_dropped_jobs_are_forgotten_whenever_they_are_dropped(gate):
     running.drop()
     gate.set()
     async with asyncio.timeout(5):
-        while lane.busy:
+        while lane.running or lane.waiting:
             await asyncio.sleep(0.005)
     assert outcomes.items == []
     lane.stop()
@@ -134,7 +134,7 @@ async def test_random_cancellations_leave_nothing_behind():
         if rng.random() < 0.2:
             await asyncio.sleep(0.001)
     async with asyncio.timeout(10):
-        while lane.busy:
+        while lane.running or lane.waiting:
             await asyncio.sleep(0.005)
     assert (lane.running, lane.waiting) == (0, 0)
     lane.stop()

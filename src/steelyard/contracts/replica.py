@@ -19,6 +19,8 @@ from typing import Literal
 import msgspec
 
 FAILED_EXIT_STATUS = 3
+CLIENT_GONE = 499  # status under which both count a request whose client left
+DRAINING_HEADER = (b"x-steelyard-draining", b"1")  # on a 503: nothing was begun, so take the request elsewhere
 SPEC_FILE = "spec.json"
 FAILURE_FILE = "failure.json"
 PROCESS_FILE = "process.json"

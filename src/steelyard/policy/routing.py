@@ -13,7 +13,7 @@ cannot all see the same idle replica; ties are broken by the given random number
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Enum
+from enum import StrEnum
 from random import Random
 from typing import Generic, Protocol, TypeVar
 
@@ -40,7 +40,9 @@ class Candidate:
 C = TypeVar("C", bound=Candidate)
 
 
-class Reason(Enum):
+class Reason(StrEnum):
+    """Strings, since those are hashed in C: every decision is counted by its reason."""
+
     ONLY_FREE = "the only free replica"
     LEAST_BUSY = "the least busy of all"
     LESS_BUSY = "the less busy of two"

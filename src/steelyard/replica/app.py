@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from steelyard.contracts.replica import ReplicaSpec, ReplicaStatus
+from steelyard.contracts.replica import DRAINING_HEADER, ReplicaSpec, ReplicaStatus
 from steelyard.errors import BadRequest, MethodNotAllowed, NotFound, SteelyardError, Unavailable
 from steelyard.observe import metrics
 from steelyard.observe.logs import get_logger
@@ -24,7 +24,6 @@ from steelyard.wire.server import Headers, Reply, Request
 State = Literal["starting", "ready", "draining"]
 
 _JSON = [(b"content-type", b"application/json")]
-_DRAINING = (b"x-steelyard-draining", b"1")
 _LOADING_RETRY_S = 5.0
 
 
@@ -91,7 +90,7 @@ class App:
 
     def _query(self, query: Callable[[Handlers, Exchange], None], request: Request, reply: Reply) -> None:
         if self.state == "draining":
-            reply.send_error(Unavailable("This replica is draining."), [*self._refusal_headers(), _DRAINING])
+            reply.send_error(Unavailable("This replica is draining."), [*self._refusal_headers(), DRAINING_HEADER])
             return
         if self.handlers is None:
             error = Unavailable(f"The model is not ready yet: {self.status().detail}.", retry_after_s=_LOADING_RETRY_S)

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable
 
+from steelyard.contracts.replica import CLIENT_GONE
 from steelyard.engine.messages import Priority
 from steelyard.errors import DeadlineExceeded, InternalError, InvalidParameter, SteelyardError
 from steelyard.observe.logs import get_logger
@@ -19,7 +20,6 @@ from steelyard.replica.measures import Measures
 from steelyard.wire.server import Headers, Reply, Request
 from steelyard.wire.sse import error_event
 
-CLIENT_GONE = 499
 _PRIORITIES: dict[bytes, Priority] = {b"probe": "probe", b"interactive": "interactive", b"batch": "batch"}
 _EVENT_STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
 

@@ -159,6 +159,7 @@ class _Answer:
         self._measures = measures
         self._usage = Usage()
         self._choices: list[Choice] = []
+        self._opened: set[int] = set()  # choices of which a stream has told something
 
     async def whole(self) -> None:
         """Gather every choice."""
@@ -231,8 +232,8 @@ class _Answer:
     async def _send(self, index: int, delta: TextDelta) -> None:
         exchange, reply, choice = self._exchange, self._plan.reply, self._choices[index]
         parts = b""
-        if choice.finish_reason is None:
-            choice.finish_reason = ""  # opened
+        if index not in self._opened:
+            self._opened.add(index)
             parts = reply.opening(index)
         if delta.text or delta.logprobs:
             scored = None if choice.scored is None else self._scored(delta.logprobs or [])

@@ -84,10 +84,6 @@ class Lane:
     def waiting(self) -> int:
         return len(self._waiting)
 
-    @property
-    def busy(self) -> bool:
-        return self.running > 0 or self.waiting > 0
-
     def submit(self, job: Job, deadline_s: float | None) -> None:
         """Run the job when a thread is free, if that is before `deadline_s` (monotonic). Raises TooManyRequests."""
         job.submitted_s = time.monotonic()

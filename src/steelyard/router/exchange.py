@@ -11,6 +11,7 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from steelyard.contracts.replica import CLIENT_GONE, DRAINING_HEADER
 from steelyard.errors import BadUpstream, DeadlineExceeded, InternalError, SteelyardError
 from steelyard.observe.logs import get_logger
 from steelyard.policy.ledger import Entry
@@ -26,9 +27,7 @@ from steelyard.wire.sse import CONTENT_TYPE, StreamWatch, error_event
 if TYPE_CHECKING:
     from steelyard.router.app import Router
 
-CLIENT_GONE = 499
-_DRAINING = (b"x-steelyard-draining", b"1")
-_OWN = frozenset((b"x-request-id", b"served-model-name", b"x-steelyard-draining"))
+_OWN = frozenset((b"x-request-id", b"served-model-name", DRAINING_HEADER[0]))
 _HEAD = (
     b"POST %b HTTP/1.1\r\nhost: replica\r\n%bx-request-id: %b\r\nx-steelyard-priority: interactive\r\n"
     b"x-steelyard-deadline-ms: %d\r\ncontent-length: %d\r\n\r\n"
@@ -121,6 +120,7 @@ class Exchange(ResponseSink):
         self._state = _SENT
         self._entry = decision.entry
         self._replica = decision.replica
+        self._router.measures.decisions[decision.reason].value += 1
         try:
             self._send(decision.replica, now_s)
         except Exception:  # whoever called, it must not fail for this request, nor may its charge stay
@@ -267,7 +267,7 @@ class Exchange(ResponseSink):
         """The replica's headers turned into the client's; None when it is draining and the request goes elsewhere."""
         replica = self._replica
         assert replica is not None
-        if status == 503 and _DRAINING in headers:
+        if status == 503 and DRAINING_HEADER in headers:
             if self._upstream is not None:
                 self._upstream.cancel()
                 self._upstream = None

@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+from steelyard.contracts.replica import CLIENT_GONE
 from steelyard.observe.metrics import Counter, Histogram, MetricSet
+from steelyard.policy.routing import Reason
 
 NO_ENDPOINT = ""  # label of requests that were refused before an endpoint was known
 _SHORT_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 _ERROR_CLASSES = {
     429: "contended",
-    499: "client_gone",
+    CLIENT_GONE: "client_gone",
     502: "replica",
     503: "no_capacity",
     504: "deadline",
@@ -51,6 +53,10 @@ class RouterMeasures:
         self.retries = metrics.counter(
             "steelyard_router_retries", "Attempts that were repeated elsewhere, by reason.", ("endpoint", "reason")
         )
+        decisions = metrics.counter(
+            "steelyard_router_decisions", "Choices of a replica, by what decided them.", ("reason",)
+        )
+        self.decisions: dict[str, Counter] = {reason: decisions.labels(reason.name.lower()) for reason in Reason}
         self.in_flight = metrics.gauge("steelyard_router_in_flight", "Requests at a replica now.", ("endpoint",))
         self.waiting = metrics.gauge("steelyard_router_queued", "Requests that wait for a replica now.", ("endpoint",))
         self.snapshot_version = metrics.gauge("steelyard_router_snapshot_version", "Version of the routing in force.")
