@@ -11,6 +11,7 @@ import typer
 
 from steelyard.cli.connection import Token, Url, connect
 from steelyard.cli.failures import CliError, usage_error
+from steelyard.cli.loglines import readable
 from steelyard.cli.progress import Mark, progress
 from steelyard.cli.view import Json, doing_of, failure_of, outcome_of
 
@@ -111,7 +112,7 @@ def print_last_lines(client: Client, endpoint: Json) -> None:
             text = client.logs(str(endpoint["name"]), str(entity["name"]))
         except (CliError, KeyError):
             continue
-        for line in text.rstrip().splitlines()[-LOG_LINES:]:
+        for line in readable(text.rstrip())[-LOG_LINES:]:
             print(f"  | {line}")
 
 

@@ -11,6 +11,7 @@ import typer
 
 from steelyard.cli.connection import Token, Url, connect
 from steelyard.cli.failures import CliError
+from steelyard.cli.loglines import readable
 from steelyard.cli.view import entities_of
 
 if TYPE_CHECKING:
@@ -77,6 +78,6 @@ def _entities(client: Client, name: str, entity: str | None) -> list[str]:
 
 
 def _write(text: str, prefix: str) -> None:
-    for line in text.splitlines():
+    for line in readable(text):
         print(f"{prefix}: {line}" if prefix else line)
     sys.stdout.flush()
