@@ -116,6 +116,21 @@ def test_a_port_that_is_taken_is_told_before_anything_starts(steelyard, tmp_path
     assert not (tmp_path / "home").exists()
 
 
+def test_a_second_start_on_a_home_says_that_a_platform_runs_there(steelyard, tmp_path):
+    import fcntl
+    import socket
+
+    (tmp_path / "home").mkdir()
+    with socket.socket() as taken, (tmp_path / "home" / "supervisor.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write("4711\n")
+        lock.flush()
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        result = steelyard("up", "--port", str(taken.getsockname()[1]))
+    assert_one_line_and_hint(result, 1, "runs on", "already (process 4711)", "--home")
+
+
 def test_a_damaged_client_file_is_named(steelyard, tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "client.json").write_text("{")

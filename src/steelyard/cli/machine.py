@@ -5,6 +5,7 @@ Called by `doctor`. Checks read and probe; they change nothing and never raise.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import shutil
@@ -119,6 +120,19 @@ def port_is_free(host: str, port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def platform_on(home: Path) -> str | None:
+    """Process id of the platform that holds `home`; None when there is none."""
+    try:
+        with (home / "supervisor.lock").open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return lock.read(32).strip() or "unknown"
+    except OSError:
+        pass
+    return None
 
 
 def _read(path: str) -> str:

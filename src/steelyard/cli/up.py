@@ -52,6 +52,11 @@ def check(current: Settings) -> None:
             "Leave out --no-auth, or use --host 127.0.0.1.",
         )
     if not machine.port_is_free(current.host, current.port):
+        if holder := machine.platform_on(current.home):
+            raise CliError(
+                f"A platform runs on {current.home} already (process {holder}).",
+                "`steelyard endpoints` shows what it serves. Stop it first, or give another --home and --port.",
+            )
         raise CliError(
             f"{current.host}:{current.port} cannot be listened on; another program may hold it.",
             "Choose another with --port, or see what `steelyard doctor` finds.",
