@@ -145,14 +145,6 @@ class ExpectationFailed(SteelyardError):
     kind = "invalid_request_error"
 
 
-class SchemaMismatch(SteelyardError):
-    """Well-formed input that does not fit the model's schema."""
-
-    status = 422
-    code = "SCHEMA_MISMATCH"
-    kind = "invalid_request_error"
-
-
 class TooManyRequests(SteelyardError):
     """Capacity is contended or a budget is spent; `retry_after_s` is when it is worth trying again."""
 

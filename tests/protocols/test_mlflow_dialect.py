@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.errors import BadRequest, SteelyardError
+from steelyard.errors import BadRequest, InvalidParameter, SteelyardError
 from steelyard.protocols.media import Media
 from steelyard.protocols.mlflow import Format, build_payload, parse_input_schema, parse_invocation
 
@@ -135,6 +135,17 @@ def test_integral_floats_are_integers_and_any_integer_is_a_double():
 def test_column_order_is_the_signatures_and_unknown_columns_are_dropped():
     frame = payload({"dataframe_records": [{"z": 1, "c": "s", "i": 7, "b": 1, "a": 2}]})
     assert list(frame.columns) == ["a", "b", "c", "i"]
+
+
+def test_a_missing_column_is_named_together_with_those_the_model_does_not_know():
+    row = {"a": 1, "B": 2.5, "i": 7}
+    for body in ({"dataframe_records": [row]}, {"dataframe_split": {"columns": list(row), "data": [[1, 2.5, 7]]}}):
+        with pytest.raises(InvalidParameter) as caught:
+            payload(body)
+        assert caught.value.param == "b"
+        assert caught.value.message == (
+            "The model needs columns 'b', 'c', which the data lacks. The data has column 'B', which the model does not know."
+        )
 
 
 def test_empty_tables_are_refused_in_every_format():

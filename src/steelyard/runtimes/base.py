@@ -44,7 +44,7 @@ class PredictRuntime(Protocol):
         """Predict the model's own input example; False when it has none. Raises ModelLoadError."""
 
     def predict(self, invocation: Invocation) -> Any:
-        """One prediction. Raises BadRequest or SchemaMismatch for wrong inputs, ModelFailed if the model raised."""
+        """One prediction. Raises BadRequest for wrong inputs, ModelFailed if the model raised."""
 
     def predict_stream(self, invocation: Invocation) -> Iterator[Any]:
         """The same, piece by piece; the iterator raises the same errors. Closing it ends the model's work."""

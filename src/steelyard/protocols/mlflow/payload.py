@@ -87,8 +87,10 @@ def _typed(columns: Columns, schema: InputSchema) -> Columns:
     """The signature's columns in its order. Unknown ones are dropped, as MLflow does."""
     missing = [column.name for column in schema.columns if column.required and column.name not in columns]
     if missing:
-        names = ", ".join(f"'{name}'" for name in missing)
-        raise InvalidParameter(f"The model needs missing column{'s' * (len(missing) > 1)} {names}.", param=missing[0])
+        known = {column.name for column in schema.columns}
+        unknown = [name for name in columns if name not in known]
+        hint = f" The data has {_listed(unknown)}, which the model does not know." if unknown else ""
+        raise InvalidParameter(f"The model needs {_listed(missing)}, which the data lacks.{hint}", param=missing[0])
     result: dict[Any, Any] = {}
     for column in schema.columns:
         values = columns.get(column.name)
@@ -96,6 +98,12 @@ def _typed(columns: Columns, schema: InputSchema) -> Columns:
             continue  # an optional column of nothing but nulls is an absent one: integers have no null
         result[column.name] = coerce_column(column, str(column.name), values)
     return result
+
+
+def _listed(names: list[Any]) -> str:
+    """Up to five names: "column 'a'", "columns 'a', 'b'"; more are counted."""
+    quoted = ", ".join(f"'{str(name)[:60]}'" for name in names[:5]) + (f" and {len(names) - 5} more" * (len(names) > 5))
+    return f"column{'s' * (len(names) > 1)} {quoted}"
 
 
 def _typed_by_place(columns: Columns, schema: InputSchema) -> Columns:
