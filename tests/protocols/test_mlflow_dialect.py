@@ -144,7 +144,8 @@ def test_a_missing_column_is_named_together_with_those_the_model_does_not_know()
             payload(body)
         assert caught.value.param == "b"
         assert caught.value.message == (
-            "The model needs columns 'b', 'c', which the data lacks. The data has column 'B', which the model does not know."
+            "The model needs columns 'b', 'c', which the data lacks. "
+            "The data has column 'B', which the model does not know."
         )
 
 
