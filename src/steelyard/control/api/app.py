@@ -32,13 +32,6 @@ from steelyard.errors import (
 )
 from steelyard.observe.logs import get_logger
 
-_BY_STATUS: dict[int, type[SteelyardError]] = {
-    404: NotFound,
-    405: MethodNotAllowed,
-    413: PayloadTooLarge,
-    415: UnsupportedMediaType,
-}
-
 
 def build_app(parts: Parts) -> FastAPI:
     app = FastAPI(
@@ -75,16 +68,18 @@ async def _invalid_body(_: Request, error: Exception) -> Response:
 
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    kind = _BY_STATUS.get(error.status_code, BadRequest)
-    messages = {
-        400: "The body cannot be read.",
-        404: "There is nothing at this path.",
-        405: "This path does not take this method.",
-    }
-    reply = reply_of(kind(messages.get(error.status_code, str(error.detail))))
-    if error.headers and "Allow" in error.headers:
-        reply.headers["allow"] = error.headers["Allow"]
-    return reply
+    match error.status_code:
+        case 404:
+            return reply_of(NotFound("There is nothing at this path."))
+        case 405:
+            allowed = (error.headers or {}).get("Allow", "")
+            return reply_of(MethodNotAllowed("This path does not take this method.", allow=allowed))
+        case 415:
+            return reply_of(UnsupportedMediaType("The body must be JSON."))
+        case 413:
+            return reply_of(PayloadTooLarge("The body is too large."))
+        case _:
+            return reply_of(BadRequest("The body cannot be read."))
 
 
 async def _unexpected_error(request: Request, error: Exception) -> Response:
