@@ -229,16 +229,9 @@ class Nothing(_Told):
     """An empty object."""
 
 
-class ErrorDetail(_Told):
-    message: str
-    type: str
-    param: str | None = None
-    code: str
-
-
 class ErrorOutput(_Told):
-    """One body for all clients: databricks-sdk and MLflow read the first two fields, openai the third."""
+    """As databricks-sdk and MLflow read it; see `errors.py`."""
 
     error_code: str
     message: str
-    error: ErrorDetail
+    param: str | None = None  # the field at fault, where one is
