@@ -82,7 +82,7 @@ def _hugging_face(path: Path) -> Package:
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        import yaml  # type: ignore[import-untyped]  # noqa: PLC0415  (comes with mlflow, which such a model needs anyway)
+        import yaml  # type: ignore[import-untyped]  # noqa: PLC0415  (of the mlflow extra)
     except ImportError:
         raise ModelLoadError("MLflow models need mlflow; install steelyard[mlflow].") from None
     try:
