@@ -43,16 +43,20 @@ def likely(**fields) -> st.SearchStrategy:
 SAMPLING = {
     "max_tokens": st.integers(1, 3),
     "temperature": st.floats(0, 2),
-    "top_p": st.floats(0, 1),
+    "top_p": st.floats(0.1, 1),
     "n": st.integers(1, 2),
-    "stream": st.booleans(),
-    "stop": st.text(max_size=3) | st.lists(st.text(max_size=3), max_size=3),
-    "seed": st.integers(),
-    "logit_bias": st.dictionaries(st.integers(0, 60000).map(str), st.floats(-100, 100), max_size=3),
+    "stream": st.just(True),
+    "stop": st.text(min_size=1, max_size=3) | st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=3),
+    "seed": st.integers(0, 2**31),
+    "logit_bias": st.dictionaries(st.integers(0, 49000).map(str), st.floats(-100, 100), max_size=3),
     "stream_options": st.fixed_dictionaries({"include_usage": st.booleans()}),
 }
-MESSAGE = likely(role=st.sampled_from(["user", "system", "assistant"]), content=st.text(max_size=20))
-CHAT = likely(model=st.just("smollm2"), messages=st.lists(MESSAGE, min_size=1, max_size=3), **SAMPLING)
+ROLE = st.sampled_from(["user", "system", "assistant"])
+MESSAGE = st.fixed_dictionaries({"role": ROLE, "content": st.text(max_size=20)})
+ODD_MESSAGE = likely(role=ROLE, content=st.text(max_size=20))
+CHAT = likely(model=st.just("smollm2"), messages=st.lists(MESSAGE, min_size=1, max_size=3), **SAMPLING) | likely(
+    model=st.just("smollm2"), messages=st.lists(ODD_MESSAGE, min_size=1, max_size=3)
+)
 COMPLETION = likely(model=st.just("smollm2"), prompt=st.text(max_size=20), **SAMPLING)
 ROW = st.lists(st.floats(-10, 10), min_size=4, max_size=4)
 COLUMNS = ["sepal length (cm)", "sepal width (cm)", "petal length (cm)", "petal width (cm)"]
