@@ -82,7 +82,7 @@ async def serving(engine, tmp_path):
         id="r", endpoint="chatty", served_entity="chatty-1", address=f"unix:{tmp_path / 's'}", model_uri="x"
     )
     app = App(spec)
-    server = HttpServer(app.handle, HttpLimits(), idle_timeouts=False)
+    server = HttpServer(app.handle, HttpLimits(), idle_timeouts=False, hop=True)
     await server.listen(spec.address)
     async with asyncio.TaskGroup() as tasks:
         app.handlers = Generations(engine, spec.endpoint, app.measures, tasks)

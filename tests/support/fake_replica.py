@@ -33,7 +33,7 @@ class FakeReplica:
         self.server: HttpServer | None = None
 
     async def start(self) -> None:
-        self.server = HttpServer(self.handle, HttpLimits.behind_router(), idle_timeouts=False)
+        self.server = HttpServer(self.handle, HttpLimits.behind_router(), idle_timeouts=False, hop=True)
         await self.server.listen(self.address)
 
     async def kill(self) -> None:

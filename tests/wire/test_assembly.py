@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from steelyard.errors import SteelyardError
 from steelyard.settings import HttpLimits
 from steelyard.wire.assembly import Arriving, RequestAssembler
+from steelyard.wire.hop import request_tail
 from steelyard.wire.memo import HeadMemo
 
 LIMITS = HttpLimits(max_body_bytes=1000, max_head_bytes=2000)
+HOP = b"POST /a HTTP/1.1\r\nhost: t\r\nx: y\r\n"
 POST = b"POST /a?b HTTP/1.1\r\nhost: t\r\ncontent-length: 3\r\n\r\n"
 GET = b"GET /a HTTP/1.1\r\nhost: t\r\n\r\n"
 PIECES = [
@@ -30,6 +32,14 @@ PIECES = [
     b"GET /a HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n",
     b"POST /e HTTP/1.1\r\nhost: t\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\nabc",
     b"GET /a HTTP/1.1\r\nhost: t\r\n\r\n"[:-1],
+    HOP + request_tail(3, b"id-1", 900) + b"abc",
+    HOP + request_tail(2, b"id-2", 901) + b"ab",
+    HOP + request_tail(0, b"id-3", 902),
+    HOP + request_tail(4, b"id-4", 903) + b"abc",
+    HOP + b"content-length: 3\r\nx-request-id: id-5\r\n\r\nabc",
+    HOP + b"content-length: 3\r\nx-request-id: id-6\r\nx-steelyard-deadline-ms: 9\r\nmore: 1\r\n\r\nabc",
+    HOP + b"content-length: 3\r\nx-request-id: id 7\r\nx-steelyard-deadline-ms: 9\r\n\r\nabc",
+    HOP + b"content-length: 9999\r\nx-request-id: i\r\nx-steelyard-deadline-ms: 9\r\n\r\n" + b"a" * 9999,
 ]
 
 
@@ -40,9 +50,9 @@ class Forgetful(HeadMemo):
         pass
 
 
-def meaning(reads, memo):
+def meaning(reads, memo, hop=False):
     """Everything that an assembler says about these reads."""
-    assembler = RequestAssembler(LIMITS, Arriving(), memo)
+    assembler = RequestAssembler(LIMITS, Arriving(), memo, hop=hop)
     said = []
     for read in reads:
         error = None
@@ -62,13 +72,26 @@ def meaning(reads, memo):
 
 
 @settings(max_examples=500)
-@given(st.lists(st.lists(st.sampled_from(PIECES), min_size=1, max_size=3).map(b"".join), max_size=8))
-def test_a_warm_memo_says_what_the_parser_says(reads):
+@given(st.lists(st.lists(st.sampled_from(PIECES), min_size=1, max_size=3).map(b"".join), max_size=8), st.booleans())
+def test_a_warm_memo_says_what_the_parser_says(reads, hop):
     warm = HeadMemo()
     for piece in PIECES:
-        meaning([piece], warm)
-    meaning(reads, warm)
-    assert meaning(reads, warm) == meaning(reads, Forgetful())
+        meaning([piece], warm, hop)
+    meaning(reads, warm, hop)
+    assert meaning(reads, warm, hop) == meaning(reads, Forgetful())
+
+
+def test_requests_of_a_router_share_their_notes_whatever_their_length_id_and_deadline():
+    memo = HeadMemo()
+    assembler = RequestAssembler(LIMITS, Arriving(), memo, hop=True)
+    seen = []
+    for number in range(1, 5):
+        assembler.feed(HOP + request_tail(number, b"id-%d" % number, 100 * number) + b"a" * number)
+        seen.append(assembler.ready.pop()[0])
+    assert len(memo._heads) == 1
+    assert seen[1].notes is seen[2].notes is seen[3].notes is not None
+    tail = [(b"content-length", b"4"), (b"x-request-id", b"id-4"), (b"x-steelyard-deadline-ms", b"400")]
+    assert seen[3].headers == seen[0].headers[:-3] + tail
 
 
 def test_a_known_head_behind_leftover_bytes_is_not_taken_for_a_request():

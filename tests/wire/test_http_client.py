@@ -243,3 +243,50 @@ async def test_fetch_times_out_and_reports_failures_as_errors(tmp_path):
         await until(lambda: site.open_reply.closed)
     with pytest.raises(BadUpstream):
         await fetch(pool, "GET", b"/")
+
+
+HOP_REPLY = (
+    b"HTTP/1.1 %d X\r\ncontent-type: a/b\r\nendpoint-load-metrics: JSON %d\r\nx-request-id: i%d\r\n"
+    b"content-length: %d\r\n\r\n%b"
+)
+
+
+async def test_a_remembered_reply_head_says_what_the_parser_said(tmp_path):
+    answers = [
+        HOP_REPLY % (200, 1, 1, 2, b"ok"),
+        HOP_REPLY % (200, 2, 2, 5, b"later"),
+        HOP_REPLY % (503, 3, 3, 4, b"busy"),
+        HOP_REPLY % (200, 4, 4, 0, b""),
+        (HOP_REPLY % (200, 5, 5, 3, b"cut"))[:-1],  # its last byte comes in another read
+        HOP_REPLY % (200, 6, 6, 2, b"ok"),
+    ]
+
+    async def serve(reader, writer) -> None:
+        for answer in answers:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+            if answer.endswith(b"cu"):
+                await writer.drain()
+                await asyncio.sleep(0.05)
+                writer.write(b"t")
+
+    address = tmp_path / "s"
+    server = await asyncio.start_unix_server(serve, str(address))
+    pool = Pool(f"unix:{address}")
+    seen = []
+    for _ in answers:
+        sink = Recorder()
+        pool.send(sink, b"GET / HTTP/1.1\r\nhost: t\r\n\r\n", b"")
+        await until(lambda sink=sink: sink.over)
+        seen.append((sink.status, dict(sink.headers), b"".join(sink.pieces)))
+    pool.close()
+    server.close()
+    for number, (status, headers, body) in enumerate(seen, start=1):
+        assert status == (503 if number == 3 else 200)
+        assert headers == {
+            b"content-type": b"a/b",
+            b"endpoint-load-metrics": b"JSON %d" % number,
+            b"x-request-id": b"i%d" % number,
+        }
+        assert body == [b"ok", b"later", b"busy", b"", b"cut", b"ok"][number - 1]
+    assert len(pool.heads) == 2

@@ -75,7 +75,7 @@ class Replica:
     async def serve(self) -> int:
         """Returns the exit status."""
         self._watch_for_the_end()
-        server = HttpServer(self._app.handle, HttpLimits.behind_router(), idle_timeouts=False)
+        server = HttpServer(self._app.handle, HttpLimits.behind_router(), idle_timeouts=False, hop=True)
         try:
             await server.listen(self._spec.address)
         except (OSError, ValueError) as error:

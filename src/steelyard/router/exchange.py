@@ -20,6 +20,7 @@ from steelyard.policy.routing import Decision
 from steelyard.router.inbound import Inbound
 from steelyard.router.table import Endpoint, Entity, Replica, Route
 from steelyard.wire.client import FailureKind, ResponseSink, UpstreamConnection, UpstreamFailure
+from steelyard.wire.hop import request_tail
 from steelyard.wire.request import Headers, Request
 from steelyard.wire.server import Reply
 from steelyard.wire.sse import CONTENT_TYPE, StreamWatch, error_event
@@ -28,10 +29,7 @@ if TYPE_CHECKING:
     from steelyard.router.app import Router
 
 _OWN = frozenset((b"x-request-id", b"served-model-name", DRAINING_HEADER[0]))
-_HEAD = (
-    b"POST %b HTTP/1.1\r\nhost: replica\r\n%bx-request-id: %b\r\nx-steelyard-priority: interactive\r\n"
-    b"x-steelyard-deadline-ms: %d\r\ncontent-length: %d\r\n\r\n"
-)
+_HEAD = b"POST %b HTTP/1.1\r\nhost: replica\r\n%bx-steelyard-priority: interactive\r\n%b"
 _ENDS_WITH_DONE = frozenset((b"/v1/chat/completions", b"/v1/completions"))
 
 
@@ -135,7 +133,7 @@ class Exchange(ResponseSink):
         target = self._route.target
         if self.request.query:
             target = b"%b?%b" % (target, self.request.query.encode())
-        head = _HEAD % (target, self._inbound.lines, self._request_id, left_ms, len(body))
+        head = _HEAD % (target, self._inbound.lines, request_tail(len(body), self._request_id, left_ms))
         self._upstream = replica.pool.send(self, head, body)
 
     def refuse(self, error: SteelyardError) -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from steelyard.engine.messages import FinishReason, Priority, SamplingParams
-from steelyard.protocols.mlflow import Invocation
+from steelyard.protocols.inputs import Inputs, Outputs
+from steelyard.protocols.query import Answer, Query
 
 __all__ = [
     "FinishReason",
@@ -21,6 +22,7 @@ __all__ = [
     "GenerationLoad",
     "PredictRuntime",
     "Priority",
+    "RowRuntime",
     "SamplingParams",
     "TextDelta",
     "TokenChoice",
@@ -29,13 +31,13 @@ __all__ = [
 
 
 class PredictRuntime(Protocol):
-    """A model behind a blocking call. The replica calls every method in threads, never on its loop: `load` once, then
-    at most `max_concurrency` predictions at once, and one more for a health probe."""
+    """A model behind a blocking call: its own code, in a worker process. The replica calls every method in threads,
+    never on its loop: `load` once, then at most `max_concurrency` queries at once, and one more for a health probe."""
 
     name: str  # "pyfunc"
     task: str | None  # None for a model without a chat-like task
     max_concurrency: int
-    streams: bool  # whether `predict_stream` works
+    streams: bool  # whether `stream` works
 
     def load(self) -> None:
         """Make the model ready. Raises ModelLoadError with one sentence for the user."""
@@ -43,11 +45,30 @@ class PredictRuntime(Protocol):
     def warm_up(self) -> bool:
         """Predict the model's own input example; False when it has none. Raises ModelLoadError."""
 
-    def predict(self, invocation: Invocation) -> Any:
-        """One prediction. Raises BadRequest for wrong inputs, ModelFailed if the model raised."""
+    def answer(self, query: Query) -> Answer:
+        """One prediction, rendered. Raises BadRequest for wrong inputs, ModelFailed if the model raised."""
 
-    def predict_stream(self, invocation: Invocation) -> Iterator[Any]:
-        """The same, piece by piece; the iterator raises the same errors. Closing it ends the model's work."""
+    def stream(self, query: Query) -> Iterator[bytes]:
+        """The same, piece by piece, each rendered; raises the same errors. Closing it ends the model's work."""
+
+    def close(self) -> None:
+        """End the worker processes. Safe to call twice."""
+
+
+class RowRuntime(Protocol):
+    """A vectorised model inside the replica's process: typed rows in, as many answers out, each row on its own.
+
+    `predict` is thread-safe, deterministic and holds no lock for long; microseconds for one row, so that it may run
+    on the replica's loop. It changes nothing in `inputs`.
+    """
+
+    name: str  # "linear", "lightgbm", …
+
+    def predict(self, inputs: Inputs) -> Outputs:
+        """Raises BadRequest for rows that the model cannot take, ModelFailed when it fails."""
+
+    def close(self) -> None:
+        """Give back native memory. Safe to call twice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from steelyard.errors import (
 )
 from steelyard.observe.logs import get_logger
 from steelyard.settings import HttpLimits
+from steelyard.wire.hop import REQUEST_MARK, read_request_tail
 from steelyard.wire.memo import HeadMemo, KnownHead
 from steelyard.wire.request import Headers, Request, split_target
 
@@ -82,6 +83,7 @@ class RequestAssembler:
         "_head",
         "_head_bytes",
         "_headers",
+        "_hop",
         "_http10",
         "_in_pieces",
         "_limits",
@@ -97,9 +99,10 @@ class RequestAssembler:
         "ready",
     )
 
-    def __init__(self, limits: HttpLimits, arriving: Arriving, memo: HeadMemo) -> None:
+    def __init__(self, limits: HttpLimits, arriving: Arriving, memo: HeadMemo, *, hop: bool = False) -> None:
         self._limits = limits
         self._memo = memo
+        self._hop = hop  # the peer is a router, which writes heads in the form of `hop.py`
         self._at_boundary = True  # llhttp has taken nothing of a request that it has not told
         self._head = b""  # of the request that began at the last boundary; empty: not worth remembering
         self._fed_bytes = 0  # since that boundary
@@ -130,6 +133,8 @@ class RequestAssembler:
     def feed(self, data: bytes) -> None:
         """Parse one read. Raises the SteelyardError to answer with; `ready` is valid even then."""
         if self._at_boundary:
+            if self._hop and self._feed_hop(data):
+                return
             head_bytes = data.find(b"\r\n\r\n") + 4
             head = data[:head_bytes]
             known = self._memo.get(head)
@@ -148,6 +153,23 @@ class RequestAssembler:
         if len(self.ready) == 1 and self._head:
             self._remember()
 
+    def _feed_hop(self, data: bytes) -> bool:
+        """The same for a head of which only the last lines are new."""
+        cut = data.find(REQUEST_MARK)
+        known = self._memo.get(data[:cut]) if cut > 0 else None
+        if known is None:
+            return False
+        tail = read_request_tail(data, cut)
+        if tail is None:
+            return False
+        start, headers = tail
+        if len(data) - start > self._limits.max_body_bytes:
+            return False
+        headers = known.headers + headers
+        request = Request(known.method, known.target, known.path, known.query, headers, data[start:], known.notes)
+        self.ready.append((request, True, False))
+        return True
+
     def _remember(self) -> None:
         """If the reads since the last boundary held one request and no more, it is a boundary again; keep its head."""
         head, self._head = self._head, b""
@@ -158,8 +180,13 @@ class RequestAssembler:
         self._at_boundary = True
         if keep_alive and not http10 and b"expect" not in by_name:
             target = (request.target, request.path, request.query)
-            known = KnownHead(request.method, target, request.headers, len(request.body))
-            self._memo.keep(head, known)
+            cut = head.find(REQUEST_MARK) if self._hop else -1
+            tail = read_request_tail(head + request.body, cut) if cut > 0 else None
+            if tail is None:
+                self._memo.keep(head, KnownHead(request.method, target, request.headers, len(request.body)))
+            else:  # llhttp has just read these headers in this order, so the ones of the tail are the last
+                stable = request.headers[: -len(tail[1])]
+                self._memo.keep(head[:cut], KnownHead(request.method, target, stable, -1))
 
     def _parse(self, data: bytes) -> None:
         try:

@@ -13,8 +13,10 @@ from typing import cast
 
 import httptools
 
+from steelyard.wire.hop import REPLY_MARK, read_reply_tail
 from steelyard.wire.request import Headers
 
+_MAX_KNOWN_HEADS = 64
 _MAX_HEAD_BYTES = 256 * 1024
 _STALE_S = 0.05  # a reused connection that dies so soon after a request was written had died before
 _JOIN_BYTES = 64 * 1024  # smaller bodies are copied behind their head: one write instead of two
@@ -196,6 +198,8 @@ class UpstreamConnection(asyncio.Protocol):
         if sink is None:  # an answer that nobody asked for
             self.close()
             return
+        if not self.bytes_seen and self._recognise(data, sink):
+            return
         self.bytes_seen += len(data)
         try:
             self._parser.feed_data(data)
@@ -206,7 +210,39 @@ class UpstreamConnection(asyncio.Protocol):
             self._fail_malformed(sink, "the response head is too large")
             return
         if self._head_done:
+            if self._complete and not self._head_told and self._keep_alive:
+                self._remember(data)
             self._deliver(sink)
+
+    def _recognise(self, data: bytes, sink: ResponseSink) -> bool:
+        """A whole reply whose head was parsed before, but for its tail: llhttp would say the same and cost far more.
+
+        It is at the boundary between two messages then, and stays there.
+        """
+        cut = data.find(REPLY_MARK)
+        known = self._pool.heads.get(data[:cut]) if cut > 0 else None
+        if known is None:
+            return False
+        tail = read_reply_tail(data, cut)
+        if tail is None:
+            return False
+        start, headers = tail
+        self.bytes_seen = len(data)
+        self._keep_alive = True
+        self._finish()
+        sink.on_whole(known[0], known[1] + headers, data[start:])
+        return True
+
+    def _remember(self, data: bytes) -> None:
+        """Keep the stable part of a reply's head, if the reply came in this one read and has the form of `hop.py`."""
+        cut = data.find(REPLY_MARK) if self.bytes_seen == len(data) and self._length >= 0 else -1
+        tail = read_reply_tail(data, cut) if cut > 0 else None
+        if tail is None or self._status in {204, 304}:
+            return
+        heads = self._pool.heads
+        if len(heads) >= _MAX_KNOWN_HEADS:
+            heads.clear()
+        heads[data[:cut]] = (self._status, self._headers[: -len(tail[1])])
 
     def _fail_malformed(self, sink: ResponseSink, detail: str) -> None:
         self.cancel()
@@ -300,6 +336,7 @@ class Pool:
         self.loop = asyncio.get_running_loop()
         self._connect_timeout_s = connect_timeout_s
         self._max_idle = max_idle
+        self.heads: dict[bytes, tuple[int, Headers]] = {}  # of replies, parsed before
         self._idle: list[UpstreamConnection] = []
         self._connecting: set[asyncio.Task[None]] = set()
         self._closed = False

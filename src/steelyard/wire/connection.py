@@ -52,7 +52,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
-        self._assembler = RequestAssembler(server.limits, server.arriving, server.memo)
+        self._assembler = RequestAssembler(server.limits, server.arriving, server.memo, hop=server.hop)
         self._phase = IDLE  # the assembler's, as of the last read
         self._since_s = server.now_s  # of a phase; of a body, its last piece
         self._body_since_s = 0.0

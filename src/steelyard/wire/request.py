@@ -28,8 +28,8 @@ def speaks_openai(path: str) -> bool:
 class Request:
     """`headers` have lower-cased names; `path` is percent-decoded; `target` is the origin-form as it was sent.
 
-    `notes` is shared by requests whose heads are equal byte for byte: a handler may keep there what follows from the
-    head alone. None when the head was not worth remembering.
+    `notes` is shared by requests whose heads are equal byte for byte (behind a router: but for the tail of `hop.py`):
+    a handler may keep there what follows from the head alone. None when the head was not worth remembering.
     """
 
     __slots__ = ("body", "headers", "method", "notes", "path", "query", "target")

@@ -38,15 +38,23 @@ class HttpServer:
 
     `on_head` is asked, with path and headers, before a body is taken that did not arrive with its head; when it
     raises a SteelyardError the client gets that and no body is read. `handler` must not rely on it having been asked.
-    `idle_timeouts=False` is for trusted peers (router → replica): it keeps their idle connections for ever.
+    `idle_timeouts=False` is for trusted peers (router → replica): it keeps their idle connections for ever. `hop` is
+    for a replica: it reads the heads of routers by the form that `hop.py` gives them.
     """
 
     def __init__(
-        self, handler: Handler, limits: HttpLimits, *, on_head: HeadCheck | None = None, idle_timeouts: bool = True
+        self,
+        handler: Handler,
+        limits: HttpLimits,
+        *,
+        on_head: HeadCheck | None = None,
+        idle_timeouts: bool = True,
+        hop: bool = False,
     ) -> None:
         self.handler = handler
         self.on_head = on_head
         self.limits = limits
+        self.hop = hop
         self.idle_timeouts = idle_timeouts
         self.stopping = False
         self.connections: set[Connection] = set()
