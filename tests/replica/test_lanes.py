@@ -138,3 +138,27 @@ async def test_random_cancellations_leave_nothing_behind():
             await asyncio.sleep(0.005)
     assert (lane.running, lane.waiting) == (0, 0)
     lane.stop()
+
+
+async def test_a_wider_lane_starts_what_waits_and_a_narrower_one_starts_less(gate):
+    lane, outcomes, begun = Lane("l", 1, 10), Outcomes(), []
+
+    def work():
+        begun.append(1)
+        return gate.wait(10)
+
+    async def begun_are(number: int) -> None:
+        async with asyncio.timeout(5):
+            while len(begun) != number:
+                await asyncio.sleep(0.005)
+
+    for _ in range(4):
+        lane.submit(outcomes.job(work), None)
+    await begun_are(1)
+    lane.resize(3, 10)
+    await begun_are(3)
+    lane.resize(1, 10)
+    assert (lane.running, lane.waiting) == (3, 1)
+    gate.set()
+    assert await outcomes.count(4) == [True] * 4
+    lane.stop()

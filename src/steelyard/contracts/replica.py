@@ -43,9 +43,11 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: Literal["starting", "ready", "draining"]
     detail: str = ""  # what it is doing: "loading weights", "predicting the input example"
-    runtime: str | None = None  # "pyfunc", "llm"
+    runtime: str | None = None  # "pyfunc", "onnx", "llm"
+    reason: str = ""  # why this runtime: what was tried, and how it was proven
     task: str | None = None  # "llm/v1/chat" or None
     max_concurrency: int = 1
+    building: bool = False  # while starting: the model's environment is being built, which has a time limit of its own
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):

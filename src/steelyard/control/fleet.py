@@ -81,19 +81,21 @@ class Fleet:
         return adopted
 
     def heard(self, replica_id: str, status: ReplicaStatus, now_s: float) -> bool:
-        """Takes in what a replica says of itself; True when its phase changed."""
+        """Takes in what a replica says of itself; True when its phase or the load that it takes changed."""
         tracked = self._replicas.get(replica_id)
         if tracked is None:
             return False
-        before = tracked.phase
+        before, limit = tracked.phase, tracked.status.max_concurrency if tracked.status else None
         tracked.detail = status.detail
+        if before is Phase.STARTING and status.building:
+            tracked.phase_since_s = now_s  # a build limits itself; the time to start counts from its end
         if before in (Phase.STARTING, Phase.READY):
             if status.state == "ready":
                 tracked.status = status
                 tracked.enter(Phase.READY, now_s)
             elif status.state == "draining":
                 tracked.enter(Phase.DRAINING, now_s)  # somebody else told it to end
-        return tracked.phase is not before
+        return tracked.phase is not before or (limit is not None and limit != status.max_concurrency)
 
     def mark_listed(self, snapshot: Snapshot, version: int) -> None:
         """Notes who is in the published snapshot, and since when the others are not."""

@@ -338,11 +338,14 @@ class Reconciler:
             self._exits.watch(tracked.spec.id, tracked.pid)
 
     def _heard(self, replica_id: str, status: ReplicaStatus) -> None:
+        tracked = self.fleet.get(replica_id)
+        before = tracked.phase if tracked is not None else None
         if not self.fleet.heard(replica_id, status, self._clock()):
             return
-        tracked = self.fleet.get(replica_id)
-        if tracked is not None and tracked.phase is Phase.READY:
+        if tracked is not None and tracked.phase is Phase.READY and before is not Phase.READY:
             self._newly_ready[replica_id] = status
+            if status.reason:
+                self._say(tracked.spec, "runtime_selected", status.reason)
             self._say(tracked.spec, "replica_ready", f"Replica {replica_id} is ready.")
         self._awake.set()
 

@@ -65,8 +65,9 @@ class Lane:
         waited_s: Callable[[float], None] = lambda _: None,
         worked_s: Callable[[float], None] = lambda _: None,
     ) -> None:
-        self.width = width
+        self.width = 0
         self.running = 0
+        self._name = name
         self._limit = limit
         self._waiting: deque[Job] = deque()
         self._waited_s = waited_s
@@ -74,11 +75,16 @@ class Lane:
         self._mean_s = 0.1  # of a job, smoothed
         self._loop = asyncio.get_running_loop()
         self._work: queue.SimpleQueue[tuple[Job, contextvars.Context] | None] = queue.SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._serve, name=f"{name}-{number}", daemon=True) for number in range(width)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads = 0
+        self.resize(width, limit)
+
+    def resize(self, width: int, limit: int) -> None:
+        """Run so many at once from now on. Threads beyond that stay, idle, for the next time that they are needed."""
+        self.width, self._limit = width, limit
+        while self._threads < width:
+            threading.Thread(target=self._serve, name=f"{self._name}-{self._threads}", daemon=True).start()
+            self._threads += 1
+        self._start_waiting()
 
     @property
     def waiting(self) -> int:
@@ -116,7 +122,7 @@ class Lane:
 
     def stop(self) -> None:
         """Let idle threads end; busy ones end after their job."""
-        for _ in self._threads:
+        for _ in range(self._threads):
             self._work.put(None)
 
     def _start(self, job: Job) -> None:
@@ -137,11 +143,14 @@ class Lane:
         self.running -= 1
         self._mean_s += _SMOOTHING * (seconds - self._mean_s)
         self._worked_s(seconds)
-        while self._waiting and self.running < self.width:
-            self._start(self._waiting.popleft())
+        self._start_waiting()
         job.cancel_timer()
         if not job.dropped:
             job.done(result, error)
+
+    def _start_waiting(self) -> None:
+        while self._waiting and self.running < self.width:
+            self._start(self._waiting.popleft())
 
     def _serve(self) -> None:
         while (item := self._work.get()) is not None:
