@@ -76,6 +76,16 @@ class Settings:
         return self.home / "replicas"
 
     @property
+    def environments_dir(self) -> Path:
+        """Python environments that were built for models, shared by all replicas."""
+        return self.home / "environments"
+
+    @property
+    def runtimes_dir(self) -> Path:
+        """What was found out about each model version: the verdict on its runtimes, and its converted forms."""
+        return self.home / "runtimes"
+
+    @property
     def samples_dir(self) -> Path:
         return self.home / "samples"
 

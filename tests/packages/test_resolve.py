@@ -74,7 +74,7 @@ def test_a_gguf_file_alone_or_alone_in_its_folder(tmp_path):
     assert resolve(str(file)).kind is Kind.GGUF
     assert resolve(str(tmp_path)).path == file.resolve()
     (tmp_path / "n.gguf").write_bytes(b"GGUF")
-    with pytest.raises(ModelLoadError, match=r"2 \.gguf files"):
+    with pytest.raises(ModelLoadError, match=r"2 model files \(m\.gguf, n\.gguf\)"):
         resolve(str(tmp_path))
 
 
@@ -103,7 +103,7 @@ def test_a_bad_uri_is_one_sentence(uri, message, tmp_path, monkeypatch):
     ("name", "content", "message"),
     [
         ("MLmodel", b"flavors: [", "cannot be read"),
-        ("MLmodel", b"[]", "not an MLmodel"),
+        ("MLmodel", b"[]", "no MLmodel file"),
         ("MLmodel", b"flavors: {}", "no flavor"),
         ("MLmodel", b"\xff\xfe\x00", "cannot be read"),
         ("config.json", b"{", "cannot be read"),

@@ -7,6 +7,7 @@ decision. Raises ModelLoadError when the files contradict their kind.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from typing import Any
 import msgspec
 
 from steelyard.errors import ModelLoadError
-from steelyard.packages.resolve import Kind, Location
+from steelyard.packages.model_files import Kind
+from steelyard.packages.resolve import Location
+
+_COMMENT = re.compile(r"(^|\s)#.*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +35,11 @@ class Package:
     example: bytes | None = None  # the model's own input example, as a body for /invocations
     task: str | None = None  # "llm/v1/chat", "agent/v1/chat", …
     streamable: bool = False
-    requirements: tuple[str, ...] = ()
+    requirements: tuple[str, ...] = ()  # one requirement or option each, comments stripped, continuations joined
+    python_version: str | None = None  # that the model was saved under: "3.11.7"
     mlflow_version: str | None = None
     architecture: str | None = None  # Hugging Face only: "LlamaForCausalLM"
+    size_bytes: int = 0  # of all its files
 
 
 def inspect_package(location: Location) -> Package:
@@ -42,7 +48,8 @@ def inspect_package(location: Location) -> Package:
         return _mlflow(location.path)
     if location.kind is Kind.HUGGING_FACE:
         return _hugging_face(location.path)
-    return Package(location.path, Kind.GGUF)
+    task = "llm/v1/embeddings" if location.kind is Kind.SENTENCE_TRANSFORMERS else None
+    return Package(location.path, location.kind, task=task, size_bytes=_size_bytes(location.path))
 
 
 def _mlflow(path: Path) -> Package:
@@ -53,6 +60,7 @@ def _mlflow(path: Path) -> Package:
     pyfunc = _mapping(flavors.get("python_function"))
     signature = _mapping(meta.get("signature"))
     metadata = _mapping(meta.get("metadata"))
+    conda = _optional_yaml(path / "conda.yaml")
     return Package(
         path=path,
         kind=Kind.MLFLOW,
@@ -64,8 +72,10 @@ def _mlflow(path: Path) -> Package:
         example=_example(path, _mapping(meta.get("saved_input_example_info"))),
         task=_text(metadata.get("task")),
         streamable=bool(pyfunc.get("streamable")),
-        requirements=_requirements(path),
+        requirements=_requirements(path, conda),
+        python_version=_python_version(path, conda, pyfunc),
         mlflow_version=_text(meta.get("mlflow_version")),
+        size_bytes=_size_bytes(path),
     )
 
 
@@ -77,7 +87,7 @@ def _hugging_face(path: Path) -> Package:
     architectures = config.get("architectures") if isinstance(config, dict) else None
     if not isinstance(architectures, list) or not architectures or not isinstance(architectures[0], str):
         raise ModelLoadError(f"'{path / 'config.json'}' names no architecture.")
-    return Package(path, Kind.HUGGING_FACE, architecture=architectures[0])
+    return Package(path, Kind.HUGGING_FACE, architecture=architectures[0], size_bytes=_size_bytes(path))
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -90,8 +100,12 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise ModelLoadError(f"'{path}' cannot be read: {type(error).__name__}.") from error
     if not isinstance(meta, dict):
-        raise ModelLoadError(f"'{path}' is not an MLmodel file.")
+        raise ModelLoadError(f"'{path}' is no {path.name} file as MLflow writes it.")
     return meta
+
+
+def _optional_yaml(path: Path) -> dict[str, Any]:
+    return _read_yaml(path) if path.is_file() else {}
 
 
 def _mapping(value: Any) -> dict[str, Any]:
@@ -116,9 +130,40 @@ def _example(path: Path, info: dict[str, Any]) -> bytes | None:
     return None
 
 
-def _requirements(path: Path) -> tuple[str, ...]:
+def _requirements(path: Path, conda: dict[str, Any]) -> tuple[str, ...]:
+    """From requirements.txt, else the pip section of conda.yaml (what models had before MLflow 1.17)."""
     try:
-        lines = (path / "requirements.txt").read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
-        return ()
-    return tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+        return logical_lines((path / "requirements.txt").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        pip = [item["pip"] for item in _dependencies(conda) if isinstance(item, dict) and "pip" in item]
+        lines = [str(line) for section in pip if isinstance(section, list) for line in section]
+        return logical_lines("\n".join(lines))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelLoadError(f"'{path / 'requirements.txt'}' cannot be read: {type(error).__name__}.") from error
+
+
+def logical_lines(text: str) -> tuple[str, ...]:
+    """A requirements file without its comments and empty lines, a line and its continuations as one."""
+    stripped = (_COMMENT.sub("", line).strip() for line in text.replace("\\\n", " ").splitlines())
+    return tuple(line for line in stripped if line)
+
+
+def _python_version(path: Path, conda: dict[str, Any], pyfunc: dict[str, Any]) -> str | None:
+    """What python_env.yaml says, else conda.yaml (`python=3.11.7`), else the MLmodel file."""
+    for value in (_optional_yaml(path / "python_env.yaml").get("python"), *_dependencies(conda)):
+        text = str(value)
+        found = re.fullmatch(r"(?:python\s*={1,3}\s*)?(\d+\.\d+(?:\.\d+)?)\S*", text)
+        if found:
+            return found[1]
+    return _text(pyfunc.get("python_version"))
+
+
+def _dependencies(conda: dict[str, Any]) -> list[Any]:
+    dependencies = conda.get("dependencies")
+    return dependencies if isinstance(dependencies, list) else []
+
+
+def _size_bytes(path: Path) -> int:
+    if path.is_file():
+        return path.stat().st_size
+    return sum(item.stat().st_size for item in path.rglob("*") if item.is_file())

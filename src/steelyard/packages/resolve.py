@@ -2,12 +2,12 @@
 
 Called by the replica at its start. A URI may be a path, `file://…`, a registry or run URI that mlflow resolves
 (`models:/name/3`, `models:/name@alias`, `runs:/…`), or a registered name with its version given apart. Reads only
-directory listings and the first bytes of a GGUF file.
+directory listings, a sentence-transformers list of modules and the first bytes of a single file.
 """
 
 from __future__ import annotations
 
-import enum
+import json
 import re
 import warnings
 from dataclasses import dataclass
@@ -15,21 +15,15 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from steelyard.errors import ModelLoadError
+from steelyard.packages.model_files import MODEL_SUFFIXES, Kind, kind_of_file
 
 _SCHEME = re.compile(r"^([a-z][a-z0-9+.-]*):", re.IGNORECASE)
 _MLFLOW_SCHEMES = {"models", "runs", "mlflow-artifacts", "s3", "gs", "abfss", "wasbs", "dbfs"}
-_GGUF_MAGIC = b"GGUF"
-
-
-class Kind(enum.Enum):
-    MLFLOW = "mlflow"
-    HUGGING_FACE = "hugging_face"
-    GGUF = "gguf"
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """`path` is a folder, or the file itself for GGUF."""
+    """`path` is a folder for MLflow, Hugging Face and sentence-transformers models, else the file itself."""
 
     path: Path
     kind: Kind
@@ -100,25 +94,32 @@ def _local(path: Path, uri: str) -> Location:
 def _folder(path: Path, uri: str) -> Location:
     if (path / "MLmodel").is_file():
         return Location(path, Kind.MLFLOW)
+    if _is_sentence_transformer(path):
+        return Location(path, Kind.SENTENCE_TRANSFORMERS)
     if (path / "config.json").is_file():
         return Location(path, Kind.HUGGING_FACE)
-    files = sorted(item for item in path.iterdir() if item.suffix == ".gguf")
+    files = sorted(item for item in path.iterdir() if item.suffix in MODEL_SUFFIXES and item.is_file())
     if len(files) == 1:
         return _file(files[0], uri)
     if files:
-        raise ModelLoadError(f"'{uri}' holds {len(files)} .gguf files; name the one to serve.")
-    raise ModelLoadError(f"'{uri}' is no model: it holds neither MLmodel, config.json nor a .gguf file.")
+        raise ModelLoadError(f"'{uri}' holds {len(files)} model files ({_names(files)}); name the one to serve.")
+    raise ModelLoadError(f"'{uri}' is no model: it holds neither MLmodel, config.json nor a .gguf or .onnx file.")
+
+
+def _names(files: list[Path]) -> str:
+    return ", ".join(file.name for file in files[:3]) + (", …" if len(files) > 3 else "")
+
+
+def _is_sentence_transformer(path: Path) -> bool:
+    try:
+        modules = json.loads((path / "modules.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    types = [module.get("type") for module in modules if isinstance(module, dict)] if isinstance(modules, list) else []
+    return any(isinstance(name, str) and name.startswith("sentence_transformers.") for name in types)
 
 
 def _file(path: Path, uri: str) -> Location:
     if path.name == "MLmodel":
         return Location(path.parent, Kind.MLFLOW)
-    with path.open("rb") as file:
-        magic = file.read(len(_GGUF_MAGIC))
-    if magic == _GGUF_MAGIC:
-        return Location(path, Kind.GGUF)
-    if path.suffix == ".gguf":
-        raise ModelLoadError(f"'{uri}' is not a GGUF file though its name says so.")
-    raise ModelLoadError(
-        f"'{uri}' is a file of an unknown kind; give an MLflow or Hugging Face folder or a .gguf file."
-    )
+    return Location(path, kind_of_file(path, uri))
