@@ -1,0 +1,1 @@
+"""A package that a model brings along through `code_paths`."""

@@ -1,0 +1,6 @@
+"""What the model with artifacts charges."""
+
+
+def charge(amount: float, rate: float, floor: float) -> float:
+    """An amount at a rate, never below the floor."""
+    return max(amount * rate, floor)
