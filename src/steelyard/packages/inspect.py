@@ -36,6 +36,7 @@ class Package:
     task: str | None = None  # "llm/v1/chat", "agent/v1/chat", …
     streamable: bool = False
     requirements: tuple[str, ...] = ()  # one requirement or option each, comments stripped, continuations joined
+    build_requirements: tuple[str, ...] = ()  # "setuptools==65.5.0": what else was in the environment that saved it
     python_version: str | None = None  # that the model was saved under: "3.11.7"
     mlflow_version: str | None = None
     architecture: str | None = None  # Hugging Face only: "LlamaForCausalLM"
@@ -61,6 +62,7 @@ def _mlflow(path: Path) -> Package:
     signature = _mapping(meta.get("signature"))
     metadata = _mapping(meta.get("metadata"))
     conda = _optional_yaml(path / "conda.yaml")
+    python_env = _optional_yaml(path / "python_env.yaml")
     return Package(
         path=path,
         kind=Kind.MLFLOW,
@@ -73,7 +75,8 @@ def _mlflow(path: Path) -> Package:
         task=_text(metadata.get("task")),
         streamable=bool(pyfunc.get("streamable")),
         requirements=_requirements(path, conda),
-        python_version=_python_version(path, conda, pyfunc),
+        build_requirements=tuple(map(str, _sequence(python_env.get("build_dependencies")))),
+        python_version=_python_version(python_env, conda, pyfunc),
         mlflow_version=_text(meta.get("mlflow_version")),
         size_bytes=_size_bytes(path),
     )
@@ -112,6 +115,10 @@ def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _sequence(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def _text(value: Any) -> str | None:
     if value is None:
         return None
@@ -135,7 +142,7 @@ def _requirements(path: Path, conda: dict[str, Any]) -> tuple[str, ...]:
     try:
         return logical_lines((path / "requirements.txt").read_text(encoding="utf-8"))
     except FileNotFoundError:
-        pip = [item["pip"] for item in _dependencies(conda) if isinstance(item, dict) and "pip" in item]
+        pip = [item["pip"] for item in _sequence(conda.get("dependencies")) if isinstance(item, dict) and "pip" in item]
         lines = [str(line) for section in pip if isinstance(section, list) for line in section]
         return logical_lines("\n".join(lines))
     except (OSError, UnicodeDecodeError) as error:
@@ -148,19 +155,13 @@ def logical_lines(text: str) -> tuple[str, ...]:
     return tuple(line for line in stripped if line)
 
 
-def _python_version(path: Path, conda: dict[str, Any], pyfunc: dict[str, Any]) -> str | None:
+def _python_version(python_env: dict[str, Any], conda: dict[str, Any], pyfunc: dict[str, Any]) -> str | None:
     """What python_env.yaml says, else conda.yaml (`python=3.11.7`), else the MLmodel file."""
-    for value in (_optional_yaml(path / "python_env.yaml").get("python"), *_dependencies(conda)):
-        text = str(value)
-        found = re.fullmatch(r"(?:python\s*={1,3}\s*)?(\d+\.\d+(?:\.\d+)?)\S*", text)
+    for value in (python_env.get("python"), *_sequence(conda.get("dependencies"))):
+        found = re.fullmatch(r"(?:python\s*={1,3}\s*)?(\d+\.\d+(?:\.\d+)?)\S*", str(value))
         if found:
             return found[1]
     return _text(pyfunc.get("python_version"))
-
-
-def _dependencies(conda: dict[str, Any]) -> list[Any]:
-    dependencies = conda.get("dependencies")
-    return dependencies if isinstance(dependencies, list) else []
 
 
 def _size_bytes(path: Path) -> int:
