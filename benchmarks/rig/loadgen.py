@@ -1,0 +1,222 @@
+"""The load generator of `classic.py`: a closed loop over keep-alive connections on one thread, on epoll itself.
+
+Every connection sends a prepared request, waits for the whole reply, checks status and answer, and sends again. One
+generator serves all servers and both kinds of socket (`tcp:host:port`, `unix:/path`), depends on nothing but the
+standard library and costs about ten microseconds per request. It never pipelines and never retries.
+"""
+
+from __future__ import annotations
+
+import gc
+import select
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from rig.replies import HttpReply, whole_reply
+
+STALLED_S = 60.0  # a server that answers nothing for so long has failed
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request as bytes and the body that must come back; None when any body will do."""
+
+    request: bytes
+    answer: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a window of load found; CPU seconds are those of the server within it."""
+
+    answered: int
+    errors: int
+    elapsed_s: float
+    server_cpu_s: float
+    p50_ms: float
+    p99_ms: float
+    first_error: str
+
+
+def open_socket(address: str, timeout_s: float = 10.0) -> socket.socket:
+    """A connected blocking socket. Raises OSError."""
+    kind, _, place = address.partition(":")
+    if kind == "unix":
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(timeout_s)
+        sock.connect(place)
+        return sock
+    host, _, port = place.rpartition(":")
+    sock = socket.create_connection((host, int(port)), timeout=timeout_s)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def ask(address: str, request: bytes, timeout_s: float = STALLED_S) -> HttpReply:
+    """One request on a connection of its own. Raises OSError or ValueError when no whole reply comes."""
+    with open_socket(address, timeout_s) as sock:
+        sock.sendall(request)
+        data = bytearray()
+        while (reply := whole_reply(data)) is None:
+            piece = sock.recv(_READ_BYTES)
+            if not piece:
+                raise ConnectionResetError("closed before the reply was whole")
+            data += piece
+        return reply
+
+
+class _Client:
+    """One connection with at most one request under way."""
+
+    __slots__ = ("data", "exchange", "sent_s", "sock", "unsent")
+
+    def __init__(self, address: str, exchange: Exchange) -> None:
+        self.sock = open_socket(address)
+        self.sock.setblocking(False)
+        self.exchange = exchange
+        self.data = b""
+        self.unsent = memoryview(b"")
+        self.sent_s = 0.0
+
+    def send(self) -> bool:
+        """Begin the next request; False while a part of it waits for the socket."""
+        self.sent_s = perf_counter()
+        request = self.exchange.request
+        sent = self.sock.send(request)
+        if sent == len(request):
+            return True
+        self.unsent = memoryview(request)[sent:]
+        return False
+
+    def send_rest(self) -> bool:
+        self.unsent = self.unsent[self.sock.send(self.unsent) :]
+        return not self.unsent
+
+
+class ClosedLoop:
+    """`connections` clients that share out `exchanges`, against one address."""
+
+    def __init__(self, address: str, exchanges: Sequence[Exchange], connections: int) -> None:
+        self._address = address
+        self._epoll = select.epoll()
+        self._clients: dict[int, _Client] = {}
+        for index in range(connections):
+            self._add(exchanges[index % len(exchanges)])
+        self._latencies_s: list[float] = []
+        self._errors = 0
+        self._first_error = ""
+
+    def run(self, warm_s: float, seconds: float, server_cpu_s: Callable[[], float]) -> Load:
+        """Load for `warm_s`, then measure for `seconds`. Raises TimeoutError when the server stalls."""
+        gc.collect()
+        gc.disable()
+        try:
+            for client in list(self._clients.values()):
+                self._send(client)
+            self._turn(perf_counter() + warm_s)
+            self._latencies_s, self._errors, self._first_error = [], 0, ""
+            begin_s, cpu_before_s = perf_counter(), server_cpu_s()
+            self._turn(begin_s + seconds)
+            cpu_after_s, end_s = server_cpu_s(), perf_counter()
+        finally:
+            gc.enable()
+            self._close()
+        ordered = sorted(self._latencies_s)
+        return Load(
+            answered=len(ordered),
+            errors=self._errors,
+            elapsed_s=end_s - begin_s,
+            server_cpu_s=cpu_after_s - cpu_before_s,
+            p50_ms=_quantile(ordered, 0.5) * 1000,
+            p99_ms=_quantile(ordered, 0.99) * 1000,
+            first_error=self._first_error,
+        )
+
+    def _turn(self, until_s: float) -> None:
+        clients, latencies_s, poll = self._clients, self._latencies_s, self._epoll.poll
+        heard_s = perf_counter()
+        while (now_s := perf_counter()) < until_s:
+            for number, events in poll(0.1):
+                client = clients[number]
+                if events & select.EPOLLOUT:
+                    if client.send_rest():
+                        self._epoll.modify(number, select.EPOLLIN)
+                    continue
+                try:
+                    piece = client.sock.recv(_READ_BYTES)
+                    data = client.data + piece if client.data else piece
+                    reply = whole_reply(data)
+                except (OSError, ValueError) as error:
+                    self._replace(client, str(error))
+                    continue
+                if reply is None:
+                    if piece:
+                        client.data = data
+                    else:
+                        self._replace(client, "the server closed the connection")
+                    continue
+                heard_s = perf_counter()
+                latencies_s.append(heard_s - client.sent_s)
+                client.data = b""
+                self._check(client.exchange, reply)
+                self._send(client)
+            if now_s - heard_s > STALLED_S:
+                raise TimeoutError(f"No answer for {STALLED_S:.0f} s at {self._address}.")
+
+    def _check(self, exchange: Exchange, reply: HttpReply) -> None:
+        if reply.status != 200:
+            self._fault(f"status {reply.status}: {reply.body[:200]!r}")
+        elif exchange.answer is not None and reply.body != exchange.answer:
+            self._fault(f"another answer than before: {reply.body[:200]!r}")
+
+    def _send(self, client: _Client) -> None:
+        try:
+            if not client.send():
+                self._epoll.modify(client.sock.fileno(), select.EPOLLOUT)
+        except OSError as error:
+            self._replace(client, str(error))
+
+    def _replace(self, client: _Client, reason: str) -> None:
+        self._fault(reason)
+        self._forget(client)
+        self._send(self._add(client.exchange))
+
+    def _fault(self, reason: str) -> None:
+        self._errors += 1
+        self._first_error = self._first_error or reason
+
+    def _add(self, exchange: Exchange) -> _Client:
+        client = _Client(self._address, exchange)
+        self._clients[client.sock.fileno()] = client
+        self._epoll.register(client.sock.fileno(), select.EPOLLIN)
+        return client
+
+    def _forget(self, client: _Client) -> None:
+        self._epoll.unregister(client.sock.fileno())
+        del self._clients[client.sock.fileno()]
+        client.sock.close()
+
+    def _close(self) -> None:
+        """Take the replies that are still owed, so that the next server in turn finds a quiet core."""
+        end_s = perf_counter() + 5
+        for client in self._clients.values():
+            client.sock.settimeout(max(0.1, end_s - perf_counter()))
+            try:
+                while not client.unsent and whole_reply(client.data) is None:
+                    piece = client.sock.recv(_READ_BYTES)
+                    if not piece:
+                        break
+                    client.data += piece
+            except (OSError, ValueError):
+                pass
+            client.sock.close()
+        self._epoll.close()
+        time.sleep(0.1)
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else float("nan")
