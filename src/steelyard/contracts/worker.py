@@ -1,0 +1,143 @@
+"""What a replica and a model's worker process say to each other.
+
+Frames on Unix stream sockets: how many bytes of header and of payload (two big-endian u32), a header (one tagged
+struct from here, as MessagePack) and the payload, raw. One control connection per worker says what to load and hands
+over one connection per slot; on a slot one request follows another, each with its own answer. The end of a connection
+is the end of what runs on it.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+PREFIX = struct.Struct("!II")  # bytes of header, bytes of payload
+MAX_HEADER_BYTES = 1 << 20
+MAX_PAYLOAD_BYTES = 1 << 31
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
+    """Base of all headers."""
+
+
+# on the control connection, from the replica
+
+
+class Start(Message):
+    """First of all: load the model at `path`. With `unprivileged`, as nobody where the files allow it."""
+
+    path: str
+    unprivileged: bool
+    home: str  # a folder for the model's process alone
+    parent_pid: int
+
+
+class OpenSlot(Message):
+    """Serve the connection whose descriptor comes with this."""
+
+
+class UseThreads(Message):
+    """How many threads native libraries may use for one call from now on."""
+
+    count: int
+
+
+# on the control connection, from the worker
+
+
+class Progress(Message):
+    detail: str  # "loading the model"
+
+
+class Ready(Message):
+    variants: tuple[str, ...]
+    streams: bool
+    unprivileged: bool  # whether it runs as nobody
+    seconds: float  # to load
+
+
+class Failed(Message):
+    """The model cannot be loaded; `message` is one sentence. `forbidden`: for want of a permission, it seems."""
+
+    message: str
+    forbidden: bool
+
+
+# on a slot, from the replica
+
+
+class Ask(Message):
+    """A query whose body is the payload; answered by Reply or Fault, with `stream` by Pieces and then Reply or Fault.
+
+    Most fields are those of `protocols.query.Query`.
+    """
+
+    dialect: str
+    media: str
+    request_id: str
+    model: str
+    json_bytes: int | None
+    variant: str  # the way to predict: "pyfunc", "frame", "native"
+    stream: bool
+
+
+class Compare(Message):
+    """Predict the payload's rows in a given way; answered by Compared, or by Fault where there is no such way."""
+
+    variant: str
+
+
+class WarmUp(Message):
+    """Predict the model's own example; answered by Warmed or Fault."""
+
+
+# on a slot, from the worker
+
+
+class Reply(Message):
+    """An answer whose body is the payload. Times are of the thread that made it: `cpu_s` of processor, `wall_s` all."""
+
+    content_type: str
+    headers: tuple[tuple[str, str], ...]
+    cpu_s: float
+    wall_s: float
+
+
+class Piece(Message):
+    """One piece of a stream, rendered: the payload."""
+
+
+class Fault(Message):
+    """An error of `errors.py`, by the name of its class."""
+
+    name: str
+    message: str
+    param: str | None
+    retry_after_s: float | None
+    cpu_s: float
+    wall_s: float
+
+
+class Warmed(Message):
+    example: bool  # False: the model has none
+
+
+class Compared(Message):
+    """What a way of predicting returned for some rows, or which error: what a proof compares.
+
+    The payload is the output as `protocols.mlflow.to_plain` makes it, as MessagePack, where NaN and the infinities
+    survive and integers differ from floats; empty beside an error. `float_bits`: of its widest floating-point part, 32
+    or 64; None when it has none. `error` is the name of a class of `errors.py`.
+    """
+
+    float_bits: int | None
+    error: str | None
+
+
+FromReplica = Start | OpenSlot | UseThreads
+FromWorker = Progress | Ready | Failed
+OnSlot = Ask | Compare | WarmUp
+FromSlot = Reply | Piece | Fault | Warmed | Compared
+
+PRIMARY_VARIANT = "pyfunc"  # MLflow's own predict, its enforcement included: right by definition

@@ -1,0 +1,284 @@
+"""Keeps the wanted number of a model's workers running, and hands each request to the least busy one.
+
+Owned by `workers.WorkerRuntime`. Each place in the pool has a keeper: a thread that starts a worker, waits for its
+end, and starts the next after a pause. A request is sent to a worker once; only one that never reached it is sent to
+another.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from steelyard.contracts.worker import FromSlot, Message, Ready
+from steelyard.errors import BadUpstream, InternalError, ModelLoadError, Unavailable
+from steelyard.observe.logs import get_logger
+from steelyard.runtimes.worker_process import Launch, NotBegun, Slot, SlotEnded, WorkerProcess
+
+MOST_DEATHS = 5  # in a row, without an answer in between
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 1.0, 30.0
+_WAIT_S = 60.0  # for a worker to come back, where the caller has no deadline
+
+
+class Exchange:
+    """One request that a worker has got. Leaving the `with` block early ends it there; `full` says that no place was
+    free any more when it began."""
+
+    def __init__(self, pool: WorkerPool, process: WorkerProcess, slot: Slot, full: bool) -> None:
+        self.running = process.busy
+        self.full = full
+        self.began_s = time.monotonic()
+        self._pool = pool
+        self._process = process
+        self._slot = slot
+
+    def receive(self) -> tuple[FromSlot, bytes]:
+        """Raises BadUpstream when the worker dies."""
+        try:
+            return self._slot.receive()
+        except SlotEnded:
+            how = self._process.how_it_ended()
+        if how is None:
+            raise InternalError("The model's process dropped the request.")
+        raise BadUpstream(f"The model's process ended {how} while it was at work on this request.")
+
+    def __enter__(self) -> Exchange:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._pool.end_exchange(self._process, self._slot, usable=kind is None)
+
+
+class WorkerPool:
+    """`on_change` is called, from any thread and without the pool's lock, when the number of serving workers has
+    changed; `on_dead(reason)`, once, when they have died too often."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        cores: int,
+        unprivileged: bool,
+        on_change: Callable[[], None],
+        on_dead: Callable[[str], None],
+    ) -> None:
+        self.warm = False  # whether a new worker predicts the model's example before it serves
+        self.waiting = 0
+        self.launch = launch
+        self.on_change = on_change
+        self.on_dead = on_dead
+        self.unprivileged = unprivileged
+        self.dead = ""
+        self.changed = threading.Condition()
+        self.serving: list[WorkerProcess] = []
+        self.log = get_logger()
+        self._cores = cores
+        self._keepers: list[Keeper] = []
+        self._deaths = 0
+        self._closed = False
+
+    def start(self) -> Ready:
+        """The first worker. Raises ModelLoadError."""
+        self.resize(1)
+        with self.changed:
+            keeper = self._keepers[0]
+            self.changed.wait_for(lambda: self.serving or keeper.refusal or self._closed)
+            if self.serving and (ready := self.serving[0].ready) is not None:
+                return ready
+        raise ModelLoadError(keeper.refusal or "The model's process was stopped.")
+
+    @property
+    def detail(self) -> str:
+        """What the first worker is doing while it starts."""
+        return self._keepers[0].process.detail if self._keepers else ""
+
+    @property
+    def threads(self) -> int:
+        """That native libraries may use in each worker."""
+        return max(1, self._cores // max(1, len(self._keepers)))
+
+    @property
+    def wanted(self) -> int:
+        return len(self._keepers)
+
+    def memory_bytes(self) -> int:
+        """Of the largest worker."""
+        return max((process.memory_bytes() for process in self.serving), default=0)
+
+    def pids(self) -> list[int]:
+        """Of the workers that serve."""
+        return [process.pid for process in self.serving if process.pid is not None]
+
+    def resize(self, count: int) -> None:
+        """So many workers from now on; the ones that are too many finish what they have."""
+        with self.changed:
+            if self._closed:
+                return
+            added = []
+            while len(self._keepers) < count:
+                added.append(Keeper(self, first=not self._keepers))
+                self._keepers.append(added[-1])
+            spare, self._keepers = self._keepers[count:], self._keepers[:count]
+            for keeper in spare:
+                self._retire(keeper)
+            for process in self.serving:
+                process.use_threads(self.threads)
+        for keeper in added:
+            keeper.thread.start()
+
+    def begin(self, message: Message, payload: bytes, places: int, deadline_s: float | None = None) -> Exchange:
+        """Send a request to a worker. Raises Unavailable when there is none before `deadline_s` (monotonic)."""
+        while True:
+            process, slot, full = self._take(places, deadline_s)
+            try:
+                slot.send(message, payload)
+            except NotBegun:
+                self.end_exchange(process, slot, usable=False)
+                continue
+            return Exchange(self, process, slot, full)
+
+    def end_exchange(self, process: WorkerProcess, slot: Slot, *, usable: bool) -> None:
+        with self.changed:
+            process.give_back(slot, usable)
+            if process.retired and not process.busy:
+                process.leave()
+
+    def answered(self) -> None:
+        """A worker has answered a request: deaths before are forgotten."""
+        self._deaths = 0
+
+    def close(self) -> None:
+        with self.changed:
+            self._closed = True
+            self.serving.clear()
+            keepers, self._keepers = self._keepers, []
+            self.changed.notify_all()
+        for keeper in keepers:
+            keeper.stop()
+        for keeper in keepers:
+            if keeper.thread is not threading.current_thread():
+                keeper.thread.join()
+
+    def serve(self, process: WorkerProcess) -> None:
+        """A keeper's worker is ready."""
+        with self.changed:
+            self.serving.append(process)
+            process.use_threads(self.threads)
+            self.changed.notify_all()
+        self.on_change()
+
+    def lost(self, process: WorkerProcess, how: str) -> float | None:
+        """A keeper's worker has ended though nobody stopped it. Returns the seconds until the next; None: never."""
+        with self.changed:
+            if process in self.serving:
+                self.serving.remove(process)
+            self._deaths += 1
+            dead = self._deaths >= MOST_DEATHS and not self.dead
+            if dead:
+                self.dead = f"The model's process ended {how}, {self._deaths} times without an answer in between."
+                self.changed.notify_all()
+        self.log.error("worker_ended", how=how, deaths=self._deaths, pid=process.pid)
+        if dead:
+            self.on_dead(self.dead)
+        self.on_change()
+        return None if self.dead else self._pause_s()
+
+    def give_up(self, keeper: Keeper) -> None:
+        """A keeper's first worker could not be started beside the others."""
+        with self.changed:
+            if keeper in self._keepers:
+                self._keepers.remove(keeper)
+            self.changed.notify_all()
+        self.log.warning("worker_refused", reason=keeper.refusal)
+        self.on_change()
+
+    def _take(self, places: int, deadline_s: float | None) -> tuple[WorkerProcess, Slot, bool]:
+        until_s = time.monotonic() + _WAIT_S if deadline_s is None else deadline_s
+        with self.changed:
+            while True:
+                if self.dead or self._closed:
+                    raise Unavailable(self.dead or "This replica is stopping.", retry_after_s=1.0)
+                while self.serving:
+                    process = min(self.serving, key=_busy)
+                    try:
+                        slot = process.take()
+                    except NotBegun:
+                        self.serving.remove(process)
+                        continue
+                    return process, slot, sum(map(_busy, self.serving)) >= places
+                left_s = until_s - time.monotonic()
+                if left_s <= 0:
+                    message = "The model's process ended and is being started again; try again soon."
+                    raise Unavailable(message, retry_after_s=self._pause_s())
+                self.waiting += 1
+                self.changed.wait(left_s)
+                self.waiting -= 1
+
+    def _pause_s(self) -> float:
+        return min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** max(0, self._deaths - 1))
+
+    def _retire(self, keeper: Keeper) -> None:
+        keeper.stopping.set()
+        keeper.process.retired = True
+        if keeper.process in self.serving:
+            self.serving.remove(keeper.process)
+        if not keeper.process.busy:
+            keeper.process.leave()
+
+
+def _busy(process: WorkerProcess) -> int:
+    return process.busy
+
+
+class Keeper:
+    """One place in the pool. `refusal`: why its first worker could not start; `first`: the pool has no other yet."""
+
+    def __init__(self, pool: WorkerPool, first: bool) -> None:
+        self.refusal = ""
+        self.stopping = threading.Event()
+        self.process = self._new(pool)
+        self.thread = threading.Thread(target=self._keep, name="worker-keeper", daemon=True)
+        self._pool = pool
+        self._first = first
+
+    def stop(self) -> None:
+        """End its worker and return when it has ended, or is about to by force."""
+        self.stopping.set()
+        self.process.end()
+
+    def _new(self, pool: WorkerPool) -> WorkerProcess:
+        return WorkerProcess(pool.launch, pool.threads, pool.unprivileged)
+
+    def _keep(self) -> None:
+        pool, served = self._pool, False
+        while not self.stopping.is_set():
+            process = self.process
+            try:
+                how = process.run(lambda: self._ready(self.process))
+            except OSError as error:
+                how = f"before it began ({error.strerror or error})"
+            if self.stopping.is_set():
+                break
+            if process.failed is not None and process.failed.forbidden and pool.unprivileged:
+                pool.log.warning("worker_needs_privileges", reason=process.failed.message)
+                pool.unprivileged = False
+                self.process = self._new(pool)
+                continue
+            served = served or process.ready is not None
+            if not served:
+                ended = f"The model's process ended {how} while it loaded the model."
+                self.refusal = process.failed.message if process.failed is not None else ended
+                pool.give_up(self)
+                return
+            pause_s = pool.lost(process, how)
+            if pause_s is None or self.stopping.wait(pause_s):
+                return
+            self.process = self._new(pool)
+            if self.stopping.is_set():
+                return
+
+    def _ready(self, process: WorkerProcess) -> None:
+        if self._pool.warm:
+            process.warm_up()
+        self._pool.serve(process)

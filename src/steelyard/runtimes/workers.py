@@ -1,0 +1,196 @@
+"""A model behind its worker processes: the runtime that runs any MLflow model, in the model's own environment.
+
+The replica calls it from threads (`runtimes/base.py` says how). Its workers are kept by `worker_pool.py`, and how
+many there are by `policy/worker_lanes.py`, which this tells each call. It never imports a model's code or unpickles
+anything.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from steelyard.contracts.worker import (
+    PRIMARY_VARIANT,
+    Ask,
+    Compare,
+    Compared,
+    Fault,
+    FromSlot,
+    Piece,
+    Reply,
+    Warmed,
+    WarmUp,
+)
+from steelyard.errors import InternalError, ModelLoadError, SteelyardError
+from steelyard.observe.logs import get_logger
+from steelyard.observe.machine import available_memory_bytes, usable_cores
+from steelyard.packages import Package
+from steelyard.policy.worker_lanes import Call, Room, WorkerLanes
+from steelyard.protocols.inputs import Inputs
+from steelyard.protocols.query import Answer, Query
+from steelyard.runtimes.proof.outcome import Outcome
+from steelyard.runtimes.worker_pool import Exchange, WorkerPool
+from steelyard.runtimes.worker_process import Launch
+from steelyard.worker.arrays import pack_inputs
+from steelyard.worker.faults import error_of
+
+
+class WorkerRuntime:
+    """One model version and its workers.
+
+    `extra_path`: folders for the workers' PYTHONPATH. `environment`: the user's variables. `max_concurrency`: the most
+    places that the policy may take; None leaves them to it.
+
+    `variant` may be changed at any time to another of `variants`. `on_resize(width)` is called, from any thread, when
+    `max_concurrency` has changed; `on_dead(reason)`, once, when the workers have died too often: the replica should
+    then exit.
+    """
+
+    def __init__(
+        self,
+        package: Package,
+        *,
+        python: Path,
+        extra_path: Sequence[Path] = (),
+        variant: str = PRIMARY_VARIANT,
+        max_concurrency: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.task = package.task
+        self.streams = package.streamable
+        self.variant = variant
+        self.variants: tuple[str, ...] = ()  # known after `load`
+        self.on_resize: Callable[[int], None] = _ignore
+        self.on_dead: Callable[[str], None] = _ignore
+        cores = usable_cores()
+        self._cores = cores
+        self._lanes = WorkerLanes(cores, max_concurrency)
+        self.max_concurrency = self._lanes.shape.places
+        self._lanes_lock = threading.Lock()
+        launch = Launch(python, tuple(extra_path), dict(environment or {}), package.path)
+        self._pool = WorkerPool(launch, cores, os.geteuid() == 0, self._workers_changed, self._died)
+        self._loaded = False
+        self._log = get_logger()
+
+    @property
+    def name(self) -> str:
+        return self.variant
+
+    @property
+    def detail(self) -> str:
+        """What `load` is doing now."""
+        return self._pool.detail
+
+    @property
+    def worker_pids(self) -> list[int]:
+        return self._pool.pids()
+
+    def load(self) -> None:
+        """Raises ModelLoadError with one sentence for the user; then no process is left."""
+        try:
+            ready = self._pool.start()
+            if self.variant not in ready.variants:
+                names = ", ".join(ready.variants)
+                raise ModelLoadError(f"The model cannot be run as '{self.variant}', only as {names}.")
+        except ModelLoadError:
+            self.close()
+            raise
+        self.variants, self.streams = ready.variants, ready.streams
+        self._loaded = True
+
+    def warm_up(self) -> bool:
+        with self._pool.begin(WarmUp(), b"", self.max_concurrency) as exchange:
+            message, _ = exchange.receive()
+        if not isinstance(message, Warmed):
+            raise _error_of(message)
+        self._pool.warm = True
+        return message.example
+
+    def answer(self, query: Query, deadline_s: float | None = None) -> Answer:
+        """`deadline_s` (monotonic) bounds the wait for a worker that is being started again. Raises, besides what the
+        model's input and code cause, BadUpstream if the worker dies and Unavailable if there is none in time."""
+        ask = self._ask(query, stream=False)
+        with self._pool.begin(ask, query.body, self.max_concurrency, deadline_s) as exchange:
+            message, body = exchange.receive()
+        self._finished(exchange, message)
+        if isinstance(message, Reply):
+            return Answer(body, message.content_type, message.headers)
+        raise _error_of(message)
+
+    def stream(self, query: Query, deadline_s: float | None = None) -> Iterator[bytes]:
+        ask = self._ask(query, stream=True)
+        with self._pool.begin(ask, query.body, self.max_concurrency, deadline_s) as exchange:
+            message, piece = exchange.receive()
+            while isinstance(message, Piece):
+                yield piece
+                message, piece = exchange.receive()
+        self._finished(exchange, message)
+        if not isinstance(message, Reply):
+            raise _error_of(message)
+
+    def outcome(self, inputs: Inputs, variant: str) -> Outcome:
+        """What a variant returns for the rows, or the class name of what it raised: for a proof."""
+        with self._pool.begin(Compare(variant), pack_inputs(inputs), self.max_concurrency) as exchange:
+            message, body = exchange.receive()
+        if not isinstance(message, Compared):
+            raise _error_of(message)
+        plain = msgspec.msgpack.decode(body) if message.error is None else None
+        return Outcome(plain, message.float_bits or 64, message.error)
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _ask(self, query: Query, *, stream: bool) -> Ask:
+        media, dialect = query.media.value, query.dialect.value
+        return Ask(dialect, media, query.request_id, query.model, query.json_bytes, self.variant, stream)
+
+    def _finished(self, exchange: Exchange, message: FromSlot) -> None:
+        """Tell the policy, and do what it decides."""
+        self._pool.answered()
+        if not isinstance(message, Reply | Fault):
+            return
+        call = Call(exchange.began_s, message.cpu_s, message.wall_s, exchange.running, exchange.full)
+        with self._lanes_lock:
+            if len(self._pool.serving) < self._lanes.shape.processes:
+                return  # it is not yet what the policy decided
+            decision = self._lanes.observe(call, time.monotonic(), self._room)
+        if decision is not None:
+            self._log.info("workers_resized", reason=decision.reason)
+            self._pool.resize(decision.shape.processes)
+            self._tell_width()
+
+    def _room(self) -> Room:
+        return Room(self._cores, self._pool.memory_bytes(), available_memory_bytes())
+
+    def _workers_changed(self) -> None:
+        """The pool has more workers than before, or fewer."""
+        with self._lanes_lock:
+            self._lanes.settle(max(1, self._pool.wanted), time.monotonic())
+        self._tell_width()
+
+    def _tell_width(self) -> None:
+        shape = self._lanes.shape
+        width = shape.threads * max(1, min(len(self._pool.serving), shape.processes))
+        if width != self.max_concurrency and self._loaded:
+            self.max_concurrency = width
+            self.on_resize(width)
+
+    def _died(self, reason: str) -> None:
+        self._log.error("workers_dead", reason=reason)
+        self.on_dead(reason)
+
+
+def _ignore(_: object) -> None:
+    """Until the replica sets its own."""
+
+
+def _error_of(message: FromSlot) -> SteelyardError:
+    if isinstance(message, Fault):
+        return error_of(message)
+    return InternalError("The model's process answered something else than it was asked.")
