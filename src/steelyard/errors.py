@@ -1,9 +1,10 @@
 """Every error that a client can meet, with its HTTP status and its stable code.
 
 Raised where the fault is known, turned into a reply in one place per process (`wire` for protocol faults,
-`router`/`replica`/`control` for the rest) through `SteelyardError.body()`, or `openai_body()` on the paths of
-OpenAI's dialect: databricks-sdk takes an `error` object for the message, and openai clients look nowhere else. A
-message is one sentence that says what was wrong and what to do; it never holds a stack trace or a secret.
+`router`/`replica`/`control` for the rest) through `SteelyardError.body()`, or in the shape of a path's own dialect:
+databricks-sdk takes an `error` object for the message, openai clients look nowhere else, and Open Inference clients
+want a text there. A message is one sentence that says what was wrong and what to do; it never holds a stack trace or
+a secret.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ class SteelyardError(Exception):
         """The same for openai clients, with their `error` object beside it."""
         error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
         return msgspec.json.encode({"error": error, "error_code": self.code, "message": self.message})
+
+    def open_inference_body(self) -> bytes:
+        """The same for clients of the Open Inference Protocol: `error` is the message."""
+        return msgspec.json.encode({"error": self.message})
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Reply headers, content type included."""

@@ -26,13 +26,14 @@ from steelyard.errors import (
 from steelyard.observe.logs import get_logger
 from steelyard.policy.ledger import Ledger
 from steelyard.policy.routing import PowerOfTwoChoices
-from steelyard.router.dispatch import Dispatcher, stopped_endpoint, unknown_endpoint
+from steelyard.router.dispatch import Dispatcher, no_such_entity, stopped_endpoint, unknown_endpoint
 from steelyard.router.exchange import Exchange
 from steelyard.router.forward import Forward, is_for_control
 from steelyard.router.identity import Identity
 from steelyard.router.inbound import Inbound, new_request_id, read_authorization, read_inbound
 from steelyard.router.measures import NO_ENDPOINT, RouterMeasures
 from steelyard.router.models import get_model, list_models
+from steelyard.router.open_inference import describe
 from steelyard.router.queue import WaitingTotals
 from steelyard.router.table import Endpoint, Route, RoutingTable
 from steelyard.settings import Settings
@@ -42,7 +43,8 @@ from steelyard.wire.server import Headers, Reply, Request
 log = get_logger()
 
 _DISCOVERY = "/.well-known/databricks-config"
-_OPEN = frozenset(("/livez", "/readyz", _DISCOVERY))
+_LIVE, _READY = "/v2/health/live", "/v2/health/ready"
+_OPEN = frozenset(("/livez", "/readyz", _LIVE, _READY, _DISCOVERY))
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 JSON = [(b"content-type", b"application/json")]
 
@@ -135,7 +137,7 @@ class Router:
             inbound = read_inbound(request)
             request_id = inbound.request_id or new_request_id()
             principal = self._principal(inbound.authorization)
-            if route is not None and request.method == "POST":
+            if route is not None and request.method in route.methods:
                 self._query(route, inbound, request_id, request, reply)
             else:
                 self._answer_other(route, inbound, request_id, principal, request, reply)
@@ -214,7 +216,7 @@ class Router:
         if request.method not in _METHODS:
             raise MethodNotAllowed(f"{request.method} is not supported here.", allow=", ".join(_METHODS))
         if route is not None:
-            raise MethodNotAllowed(f"{path} takes POST only.", allow="POST")
+            raise MethodNotAllowed(f"{path} takes {route.methods[0]} only.", allow=", ".join(route.methods))
         if is_for_control(path):
             Forward(
                 self,
@@ -233,6 +235,12 @@ class Router:
             body = get_model(self.table, name) if name else list_models(self.table)
             reply.send(200, [*JSON, (b"x-request-id", request_id)], body)
             return
+        answer = describe(self.table, path)
+        if answer is not None:
+            if request.method not in {"GET", "HEAD"}:
+                raise MethodNotAllowed(f"{path} takes GET only.", allow="GET, HEAD")
+            reply.send(200, [*JSON, (b"x-request-id", request_id)], answer)
+            return
         raise self._not_found(path)
 
     def _not_found(self, path: str) -> NotFound:
@@ -241,7 +249,12 @@ class Router:
                 if name not in self.table.endpoints:
                     return unknown_endpoint(name)
                 if len(rest) == 3 and rest[0] == "served-models":
-                    return NotFound(f"Endpoint {name!r} has no served entity named {rest[1][:100]!r}.")
+                    return no_such_entity(name, rest[1])
+            case ["", "v2", "models", name, *rest] if name:
+                if name not in self.table.endpoints:
+                    return unknown_endpoint(name)
+                if len(rest) > 1 and rest[0] == "versions":
+                    return no_such_entity(name, rest[1])
         return NotFound(f"Nothing is served at {path[:200]!r}.")
 
     def _answer_open(self, request: Request, reply: Reply) -> None:
@@ -253,8 +266,10 @@ class Router:
             self._refuse(reply, MethodNotAllowed(f"{request.path} takes GET only.", allow="GET, HEAD"), b"")
         elif request.path == _DISCOVERY:
             reply.send(200, JSON, b"{}")
-        elif request.path == "/readyz" and (self.table.version is None or self.draining):
+        elif request.path in {"/readyz", _READY} and (self.table.version is None or self.draining):
             reply.send_error(Unavailable("The router has no routing yet, or is about to stop.", retry_after_s=1.0))
+        elif request.path in {_LIVE, _READY}:
+            reply.send(200, JSON, b'{"live":true}' if request.path == _LIVE else b'{"ready":true}')
         else:
             reply.send(200, [(b"content-type", b"text/plain")], b"ok\n")
 

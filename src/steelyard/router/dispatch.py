@@ -130,5 +130,9 @@ def unknown_endpoint(name: str) -> NotFound:
     return NotFound(f"There is no endpoint named {name[:100]!r}.")
 
 
+def no_such_entity(endpoint: str, name: str) -> NotFound:
+    return NotFound(f"Endpoint {endpoint!r} has no served entity named {name[:100]!r}.")
+
+
 def stopped_endpoint(name: str) -> InvalidState:
     return InvalidState(f"Endpoint {name!r} is stopped; start it to query it.")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from steelyard.router.app import Router
 
 _OWN = frozenset((b"x-request-id", b"served-model-name", DRAINING_HEADER[0]))
-_HEAD = b"POST %b HTTP/1.1\r\nhost: replica\r\n%bx-steelyard-priority: interactive\r\n%b"
+_HEAD = b"%b %b HTTP/1.1\r\nhost: replica\r\n%bx-steelyard-priority: interactive\r\n%b"
 _ENDS_WITH_DONE = frozenset((b"/v1/chat/completions", b"/v1/completions"))
 
 
@@ -130,10 +130,11 @@ class Exchange(ResponseSink):
             self._queued_s = 0.0
         body = self.request.body
         left_ms = max(1, int((self.deadline_s - now_s) * 1000))
-        target = self._route.target
+        route = self._route
+        target = route.target
         if self.request.query:
             target = b"%b?%b" % (target, self.request.query.encode())
-        head = _HEAD % (target, self._inbound.lines, request_tail(len(body), self._request_id, left_ms))
+        head = _HEAD % (route.verb, target, self._inbound.lines, request_tail(len(body), self._request_id, left_ms))
         self._upstream = replica.pool.send(self, head, body)
 
     def refuse(self, error: SteelyardError) -> None:

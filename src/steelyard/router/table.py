@@ -89,6 +89,8 @@ class Route:
     target: bytes  # path at the replica
     endpoint: Endpoint | None = None
     entity: Entity | None = None
+    methods: tuple[str, ...] = ("POST",)
+    verb: bytes = b"POST"  # the method at the replica
 
 
 _OPENAI_ROUTES = {
@@ -185,3 +187,12 @@ def _add_routes(routes: dict[str, Route], endpoint: Endpoint) -> None:
     routes[f"{base}/invocations"] = Route(b"/invocations", endpoint)
     for entity in endpoint.entities:
         routes[f"{base}/served-models/{entity.name}/invocations"] = Route(b"/invocations", endpoint, entity)
+    base = f"/v2/models/{endpoint.name}"
+    _add_open_inference(routes, base, endpoint, None)
+    for entity in endpoint.entities:
+        _add_open_inference(routes, f"{base}/versions/{entity.name}", endpoint, entity)
+
+
+def _add_open_inference(routes: dict[str, Route], base: str, endpoint: Endpoint, entity: Entity | None) -> None:
+    routes[f"{base}/infer"] = Route(b"/v2/infer", endpoint, entity)
+    routes[base] = Route(b"/v2/model", endpoint, entity, ("GET", "HEAD"), b"GET")

@@ -16,7 +16,7 @@ from steelyard.errors import InternalError, RequestTimeout, SteelyardError
 from steelyard.observe.logs import get_logger
 from steelyard.wire.assembly import BODY, HEAD, IDLE, RequestAssembler
 from steelyard.wire.reply import Reply, head_lines
-from steelyard.wire.request import speaks_openai
+from steelyard.wire.request import error_body
 
 if TYPE_CHECKING:
     from steelyard.wire.server import HttpServer
@@ -284,8 +284,8 @@ class Connection(asyncio.Protocol):
 
     def _answer_fault(self, error: SteelyardError) -> None:
         assembler = self._assembler
-        in_body = assembler.phase is BODY  # only then is the path known
-        body = error.openai_body() if in_body and speaks_openai(assembler.head[0]) else error.body()
+        path = assembler.head[0] if assembler.phase is BODY else ""  # before that it is not known
+        body = error_body(error, path)
         tail = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
         self.transport.write(head_lines(error.status, error.headers()) + tail + body)
         self._end()

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from steelyard.errors import SteelyardError
-from steelyard.wire.request import Headers, Request
+from steelyard.wire.request import Headers, Request, error_body
 
 if TYPE_CHECKING:
     from steelyard.wire.connection import Connection
@@ -86,8 +86,7 @@ class Reply:
 
     def send_error(self, error: SteelyardError, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """The error as JSON, in the shape that this path's clients read, with its own headers and `headers`."""
-        body = error.openai_body() if self.request.speaks_openai else error.body()
-        self.send(error.status, [*error.headers(), *headers], body)
+        self.send(error.status, [*error.headers(), *headers], error_body(error, self.request.path))
 
     def start(self, status: int, headers: Headers, content_length: int | None = None) -> None:
         """Begin a streamed reply: chunked unless its length is known (close-delimited for HTTP/1.0 clients)."""

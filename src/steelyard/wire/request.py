@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
-from steelyard.errors import BadRequest
+from steelyard.errors import BadRequest, SteelyardError
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -20,9 +20,13 @@ _OPENAI_PATHS = frozenset(
 )
 
 
-def speaks_openai(path: str) -> bool:
-    """Whether this is a path of OpenAI's dialect, whose clients want errors in their own shape."""
-    return path.startswith("/v1/") or path in _OPENAI_PATHS
+def error_body(error: SteelyardError, path: str) -> bytes:
+    """The error as JSON, in the shape that the clients of this path's dialect read."""
+    if path.startswith("/v1/") or path in _OPENAI_PATHS:
+        return error.openai_body()
+    if path.startswith("/v2/") or path == "/v2":
+        return error.open_inference_body()
+    return error.body()
 
 
 class Request:
@@ -58,11 +62,6 @@ class Request:
             if key == name:
                 return value
         return None
-
-    @property
-    def speaks_openai(self) -> bool:
-        """Whether its path is one of OpenAI's dialect."""
-        return speaks_openai(self.path)
 
     def __repr__(self) -> str:
         return f"<Request {self.method} {self.path}, {len(self.body)} bytes>"
