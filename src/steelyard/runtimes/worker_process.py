@@ -204,7 +204,7 @@ class WorkerProcess:
         self._control = Channel(ours)
         with theirs:
             self._process = subprocess.Popen(
-                [str(self._launch.python), "-P", "-m", "steelyard.worker", str(theirs.fileno())],
+                [str(self._launch.python), "-m", "steelyard.worker", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 env=self._environment(folder),
                 pass_fds=[theirs.fileno()],
@@ -230,7 +230,7 @@ class WorkerProcess:
             kept["PYTHONPATH"] = os.pathsep.join(path)
         threads = dict.fromkeys(_THREADS, str(self._threads))
         defaults = {"OMP_WAIT_POLICY": "PASSIVE", "PYTHONUNBUFFERED": "1"}
-        return {**defaults, **kept, **threads, **launch.environment}
+        return {**defaults, **kept, **threads, **launch.environment, "PYTHONSAFEPATH": "1"}
 
     def _load(self, folder: Path) -> None:
         assert self._control is not None

@@ -13,6 +13,7 @@ from typing import Any
 
 from steelyard.contracts.worker import PRIMARY_VARIANT
 from steelyard.errors import BadRequest, ModelFailed, ModelLoadError, SteelyardError
+from steelyard.protocols import open_inference
 from steelyard.protocols.inputs import Inputs, Records
 from steelyard.protocols.media import Media
 from steelyard.protocols.mlflow import (
@@ -23,9 +24,11 @@ from steelyard.protocols.mlflow import (
     render_plain,
     render_predictions,
 )
+from steelyard.protocols.openai.embeddings import parse_embeddings, render_embeddings
 from steelyard.protocols.query import Answer, Dialect, Query
 from steelyard.protocols.strict_json import decode_object
 from steelyard.worker.coroutines import Coroutines, Gone
+from steelyard.worker.embeddings import embeddings_of
 from steelyard.worker.load import sentence
 from steelyard.worker.log import log
 from steelyard.worker.outcome import float_bits, packed, plain
@@ -42,6 +45,10 @@ class Answering:
 
     def answer(self, query: Query, variant: str) -> Answer:
         """Raises SteelyardError or Gone."""
+        if query.dialect is Dialect.OPEN_INFERENCE:
+            return self._infer(query, variant)
+        if query.dialect is Dialect.EMBEDDINGS:
+            return self._embed(query)
         invocation = _invocation(query)
         output = self._predict(invocation, variant)
         return Answer(_render(invocation, output))
@@ -95,6 +102,22 @@ class Answering:
             return False
         return True
 
+    def _infer(self, query: Query, variant: str) -> Answer:
+        request = self._model.open_inference.decode(query.body, query.json_bytes)
+        if request.params is not None:
+            variant = PRIMARY_VARIANT
+        data = payload_of(request.inputs)
+        if self._model.package.from_type_hints and len(request.inputs.names) == 1:
+            data = request.inputs.arrays[0].tolist()
+        output = self._run(request.inputs, data, request.params, variant)
+        return open_inference.encode(output, request, query.model)
+
+    def _embed(self, query: Query) -> Answer:
+        request = parse_embeddings(query.body)
+        output = self._run(None, {"input": request.texts}, None, PRIMARY_VARIANT)
+        vectors, tokens = embeddings_of(output)
+        return Answer(render_embeddings(vectors, request, model=query.model, prompt_tokens=tokens))
+
     def _predict(self, invocation: Invocation, variant: str) -> Any:
         data, params = self._inputs(invocation)
         if variant != PRIMARY_VARIANT and invocation.format is not Format.UNWRAPPED and params is None:
@@ -134,8 +157,6 @@ class Answering:
 def _invocation(query: Query) -> Invocation:
     if query.dialect is Dialect.MLFLOW:
         return parse_invocation(query.body, query.media)
-    if query.dialect is not Dialect.CHAT:
-        raise BadRequest("This model cannot be asked in this way; send the request to its /invocations path.")
     value = decode_object(query.body)
     if not isinstance(value.get("messages"), list):
         raise BadRequest("The field 'messages' must be an array.", param="messages")

@@ -21,7 +21,7 @@ class Coroutines:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._runner: asyncio.Runner | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._gone = False
 
     def result(self, awaitable: Awaitable[Any]) -> Any:
@@ -48,14 +48,15 @@ class Coroutines:
                 self._run(_finish(close()))
 
     def close(self) -> None:
-        if self._runner is not None:
-            self._runner.close()
-            self._runner = None
+        if self._loop is not None:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+            self._loop = None
 
     def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-        return self._runner.run(coroutine)
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop.run_until_complete(coroutine)
 
     async def _watched(self, awaitable: Awaitable[Any]) -> Any:
         loop = asyncio.get_running_loop()

@@ -17,6 +17,7 @@ from steelyard.errors import BadRequest, InvalidParameter, ModelFailed, ModelLoa
 from steelyard.packages import Package
 from steelyard.protocols.inputs import Inputs
 from steelyard.protocols.mlflow import InputSchema, parse_input_schema
+from steelyard.protocols.open_inference import Decoder
 from steelyard.worker.load import sentence
 from steelyard.worker.native import native_predict
 
@@ -39,6 +40,7 @@ class PyfuncModel:
         except (ValueError, AttributeError) as error:
             raise ModelLoadError(f"The model's signature cannot be read: {sentence(error)}") from error
         self.param_names = frozenset(item.name for item in params.params) if params else frozenset()
+        self.open_inference = Decoder(self.schema)
         self.streams = package.streamable and hasattr(model, "predict_stream")
         self._model = model
         self._predict = _with_params(model.predict)
