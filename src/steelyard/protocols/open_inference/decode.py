@@ -97,7 +97,8 @@ class Decoder:
             tensor = inputs[place]
             array = _one_per_row(tensor, arrays[place], column)
             rows = _same_rows(rows, tensor, array)
-            found.append(as_column(column, tensor.name, array, _kind(tensor, envelope)))
+            kind = _kind(tensor, envelope) if array.dtype.kind == "O" else None
+            found.append(as_column(column, tensor.name, array, kind))
         if rows < 0:
             raise InvalidParameter(f"The request holds none of the model's {self._described()}.", param="inputs")
         return self._assemble(found, rows)
