@@ -13,27 +13,48 @@ from steelyard.errors import UnsupportedMediaType
 class Media(enum.Enum):
     JSON = "application/json"
     CSV = "text/csv"
+    ARROW = "application/vnd.apache.arrow.stream"
+    PARQUET = "application/vnd.apache.parquet"
+
+    @property
+    def is_columnar(self) -> bool:
+        return self in (Media.ARROW, Media.PARQUET)
 
 
 _UTF8 = {"utf-8", "utf8", "us-ascii", "ascii"}
+_KINDS = {
+    "application/json": Media.JSON,
+    "text/csv": Media.CSV,
+    "application/vnd.apache.arrow.stream": Media.ARROW,
+    "application/vnd.apache.parquet": Media.PARQUET,
+    "application/x-parquet": Media.PARQUET,
+}
 
 
 def media_of(content_type: bytes | None, body: bytes) -> Media:
-    """JSON or CSV. A missing header is JSON when the body looks like it. Raises UnsupportedMediaType (415)."""
+    """A missing header is JSON when the body looks like it. Raises UnsupportedMediaType (415)."""
+    if content_type == b"application/json":
+        return Media.JSON
     if content_type is None or not content_type.strip():
         if body.lstrip()[:1] in (b"{", b"[", b""):
             return Media.JSON
-        raise UnsupportedMediaType("Send a Content-Type header: application/json or text/csv.")
+        raise UnsupportedMediaType(
+            "Send a Content-Type header: application/json, text/csv, or an Arrow or Parquet type."
+        )
     kind, *parameters = content_type.decode("latin-1").split(";")
     kind = kind.strip().lower()
     charset = _parameter(parameters, "charset")
     if charset is not None and charset not in _UTF8:
         raise UnsupportedMediaType("The charset must be UTF-8.")
-    if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
+    media = _KINDS.get(kind)
+    if media is not None:
+        return media
+    if kind.startswith("application/") and kind.endswith("+json"):
         return Media.JSON
-    if kind == "text/csv":
-        return Media.CSV
-    raise UnsupportedMediaType("The Content-Type must be application/json or text/csv.")
+    raise UnsupportedMediaType(
+        "The Content-Type must be application/json, text/csv, application/vnd.apache.arrow.stream "
+        "or application/vnd.apache.parquet."
+    )
 
 
 def require_json(content_type: bytes | None, body: bytes) -> None:

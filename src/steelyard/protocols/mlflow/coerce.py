@@ -1,55 +1,87 @@
-"""The one coercion table: a column of JSON values (or CSV cells) into a numpy array of the signature's type.
+"""The one coercion table: a column of JSON values (or CSV cells, or Arrow arrays) into an array of the signature's type.
 
 Every format ends here, so that the same data means the same thing in all of them. A value that the type cannot hold
-exactly is refused with the column's name and the row's number, never rounded, wrapped or guessed; only double accepts
-any number. Null is a missing value where the type has one: NaN, NaT, None in boolean, string and binary.
+exactly is refused with the column's name and the row's number, never rounded, wrapped or guessed; only double and
+float accept any number. Null is a missing value where the type has one: NaN, NaT, None in boolean, string and binary.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import datetime
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.errors import InvalidParameter
-from steelyard.protocols.mlflow.schema import Column, ColumnType
-from steelyard.protocols.strict_json import json_type
+from steelyard.protocols.mlflow.nested import nested
+from steelyard.protocols.mlflow.scalars import FLOAT32_MAX, RANGES, SCALARS, Refused
+from steelyard.protocols.mlflow.schema import AnyValue, Column, ColumnType
 
-_RANGES = {ColumnType.INTEGER: (-(2**31), 2**31 - 1), ColumnType.LONG: (-(2**63), 2**63 - 1)}
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+Values = Sequence[Any] | NDArray[Any]
+"""A column before it has its type: JSON values, or a 1-D array from a format that has types of its own."""
+
+DTYPES: dict[ColumnType, np.dtype[Any]] = {
+    ColumnType.BOOLEAN: np.dtype(np.bool_),
+    ColumnType.INTEGER: np.dtype(np.int32),
+    ColumnType.LONG: np.dtype(np.int64),
+    ColumnType.FLOAT: np.dtype(np.float32),
+    ColumnType.DOUBLE: np.dtype(np.float64),
+    ColumnType.DATETIME: np.dtype("datetime64[ns]"),
+}
 _BOOLEANS = {"true": True, "false": False}
-_EARLIEST, _LATEST = datetime.datetime(1678, 1, 1), datetime.datetime(2262, 1, 1)  # what 64-bit nanoseconds hold
+_NESTED_TEXT = ("[", "{")
 
 
-class Refused(Exception):
-    """Why one value does not fit; becomes an InvalidParameter with the column and the row."""
-
-
-def coerce_column(column: Column, label: str, values: list[Any]) -> NDArray[Any]:
+def coerce_column(column: Column, label: str, values: Values) -> NDArray[Any]:
     """The values in the column's type. `label` names the column in errors. Raises InvalidParameter."""
     kind = column.type
+    if isinstance(values, np.ndarray):
+        array = _fitting(kind, values)
+        if array is not None:
+            return array
+        values = listed(values)
     types = set(map(type, values))
     if kind is ColumnType.DOUBLE and types <= {float, type(None)}:
         return np.array(values, dtype=np.float64)
     if kind is ColumnType.STRING and types <= {str}:
         return np.array(values, dtype=object)
-    try:
-        return _FINISH[kind](_each(label, values, _ONE[kind]), column, label)
-    except OverflowError:
-        raise InvalidParameter(f"Column '{label}' holds a number that is out of range.", param=label) from None
+    if kind is ColumnType.OTHER:
+        return _nested_column(column, label, values)
+    return _finish(column, label, _each(label, values, SCALARS[kind]))
 
 
-def text_to_json(kind: ColumnType, text: str | None) -> Any:
+def all_missing(values: Values) -> bool:
+    """Whether there is nothing in the column but nulls (NaN and NaT in arrays)."""
+    if not isinstance(values, np.ndarray):
+        return all(value is None for value in values)
+    if values.dtype.kind in "fM":
+        return bool(np.isnan(values).all())
+    return False
+
+
+def listed(values: NDArray[Any]) -> list[Any]:
+    """A typed array as JSON would have it; a moment stays one."""
+    if values.dtype.kind == "M":
+        return [None if np.isnat(value) else value for value in values]
+    if values.dtype.kind == "f":
+        return [None if math.isnan(value) else value for value in values.tolist()]
+    return list(values.tolist())
+
+
+def objects(values: Iterable[Any], count: int) -> NDArray[Any]:
+    """A 1-D array of objects, whatever they are."""
+    return np.fromiter(values, dtype=object, count=count)
+
+
+def text_to_json(column: Column, text: str | None) -> Any:
     """A CSV cell as the JSON value that the same data would be; what cannot be read stays text and is refused later."""
+    kind = column.type
     if text is None:
         return None
-    if kind in _RANGES:
+    if kind in RANGES:
         return _number(text, int, text)
     if kind in (ColumnType.FLOAT, ColumnType.DOUBLE):
         if text.lower() == "nan":  # how pandas writes a missing value when asked to
@@ -58,6 +90,8 @@ def text_to_json(kind: ColumnType, text: str | None) -> Any:
         return value if isinstance(value, str) or math.isfinite(value) else text
     if kind is ColumnType.BOOLEAN:
         return _BOOLEANS.get(text.lower(), text)
+    if kind is ColumnType.OTHER and text.startswith(_NESTED_TEXT) and not isinstance(column.nested, AnyValue | None):
+        return _parsed(text)
     return text
 
 
@@ -68,7 +102,14 @@ def _number(text: str, kind: Callable[[str], Any], otherwise: str) -> Any:
         return otherwise
 
 
-def _each(label: str, values: list[Any], one: Callable[[Any], Any]) -> list[Any]:
+def _parsed(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return text
+
+
+def _each(label: str, values: Sequence[Any], one: Callable[[Any], Any]) -> list[Any]:
     result = []
     for number, value in enumerate(values):
         try:
@@ -78,127 +119,50 @@ def _each(label: str, values: list[Any], one: Callable[[Any], Any]) -> list[Any]
     return result
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _nested_column(column: Column, label: str, values: Sequence[Any]) -> NDArray[Any]:
+    kind, result = column.nested or AnyValue(), []
+    for number, value in enumerate(values):
+        try:
+            result.append(nested(kind, value, required=column.required, path=""))
+        except Refused as reason:
+            raise InvalidParameter(f"Column '{label}', row {number}: {reason}.", param=label) from None
+        except RecursionError:
+            raise InvalidParameter(f"Column '{label}', row {number}: nested too deeply.", param=label) from None
+    return objects(result, len(result))
 
 
-def _whole(kind: ColumnType) -> Callable[[Any], int]:
-    low, high = _RANGES[kind]
-
-    def one(value: Any) -> int:
-        if not _is_number(value):
-            raise Refused(f"expected an integer, got {json_type(value)}")
-        if isinstance(value, float) and not value.is_integer():
-            raise Refused("expected an integer, got a fraction")
-        if not low <= value <= high:
-            raise Refused(f"the integer is out of range for type {kind.value}")
-        return int(value)
-
-    return one
-
-
-def _double(value: Any) -> float:
-    if not _is_number(value):
-        raise Refused(f"expected a number, got {json_type(value)}")
-    return float(value)
-
-
-def _single(value: Any) -> float:
-    number = _double(value)
-    if abs(number) > _FLOAT32_MAX:
-        raise Refused("the number is out of range for type float")
-    return number
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise Refused(f"expected true or false, got {json_type(value)}")
-    return value
-
-
-def _string(value: Any) -> str:
-    if not isinstance(value, str):
-        raise Refused(f"expected a string, got {json_type(value)}")
-    return value
-
-
-def _binary(value: Any) -> bytes:
-    if not isinstance(value, str):
-        raise Refused(f"expected base64 text, got {json_type(value)}")
-    try:
-        return base64.b64decode("".join(value.split()), validate=True)
-    except (binascii.Error, ValueError):
-        raise Refused("expected base64 text") from None
-
-
-def _datetime(value: Any) -> datetime.datetime:
-    """ISO 8601; a zone is converted to UTC and dropped. A bare number has no unit and is refused."""
-    if not isinstance(value, str):
-        raise Refused(f"expected an ISO 8601 date and time, got {json_type(value)}")
-    try:
-        moment = datetime.datetime.fromisoformat(value)
-        if moment.tzinfo is not None:
-            moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
-    except (ValueError, OverflowError):
-        raise Refused("expected an ISO 8601 date and time") from None
-    if not _EARLIEST <= moment < _LATEST:
-        raise Refused("the date is out of range")
-    return moment
-
-
-def _finish_whole(values: list[Any], column: Column, label: str) -> NDArray[Any]:
+def _finish(column: Column, label: str, values: list[Any]) -> NDArray[Any]:
+    kind = column.type
+    if kind in (ColumnType.STRING, ColumnType.BINARY):
+        return objects(values, len(values))
     if None in values:
-        row = values.index(None)
-        raise InvalidParameter(
-            f"Column '{label}', row {row}: an integer column cannot hold a missing value.", param=label
-        )
-    return np.array(values, dtype=np.int32 if column.type is ColumnType.INTEGER else np.int64)
+        if kind in RANGES:
+            row = values.index(None)
+            raise InvalidParameter(
+                f"Column '{label}', row {row}: an integer column cannot hold a missing value.", param=label
+            )
+        if kind is ColumnType.BOOLEAN:
+            if column.required:
+                row = values.index(None)
+                raise InvalidParameter(f"Column '{label}', row {row}: expected true or false, got null.", param=label)
+            return objects(values, len(values))
+    return np.array(values, dtype=DTYPES[kind])
 
 
-def _finish_boolean(values: list[Any], column: Column, label: str) -> NDArray[Any]:
-    if None not in values:
-        return np.array(values, dtype=np.bool_)
-    if column.required:
-        raise InvalidParameter(f"Column '{label}', row {values.index(None)}: expected true or false.", param=label)
-    return _objects(values)
-
-
-def _objects(values: list[Any]) -> NDArray[Any]:
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array
-
-
-def _keep(values: list[Any], column: Column, label: str) -> NDArray[Any]:
-    return _objects(values)
-
-
-def _to(dtype: Any) -> Callable[[list[Any], Column, str], NDArray[Any]]:
-    def finish(values: list[Any], column: Column, label: str) -> NDArray[Any]:
-        return np.array(values, dtype=dtype)
-
-    return finish
-
-
-_ONE: dict[ColumnType, Callable[[Any], Any]] = {
-    ColumnType.BOOLEAN: _boolean,
-    ColumnType.INTEGER: _whole(ColumnType.INTEGER),
-    ColumnType.LONG: _whole(ColumnType.LONG),
-    ColumnType.FLOAT: _single,
-    ColumnType.DOUBLE: _double,
-    ColumnType.STRING: _string,
-    ColumnType.BINARY: _binary,
-    ColumnType.DATETIME: _datetime,
-    ColumnType.OTHER: lambda value: value,
-}
-_FINISH: dict[ColumnType, Callable[[list[Any], Column, str], NDArray[Any]]] = {
-    ColumnType.BOOLEAN: _finish_boolean,
-    ColumnType.INTEGER: _finish_whole,
-    ColumnType.LONG: _finish_whole,
-    ColumnType.FLOAT: _to(np.float32),
-    ColumnType.DOUBLE: _to(np.float64),
-    ColumnType.STRING: _keep,
-    ColumnType.BINARY: _keep,
-    ColumnType.DATETIME: _to("datetime64[ns]"),
-    ColumnType.OTHER: _keep,
-}
+def _fitting(kind: ColumnType, values: NDArray[Any]) -> NDArray[Any] | None:
+    """The array cast as a whole; None when a value must be looked at on its own."""
+    given, wanted = values.dtype.kind, DTYPES.get(kind)
+    if wanted is None or given not in "biufM":
+        return None
+    if given == wanted.kind and given in "bM":
+        return values.astype(wanted)
+    if kind in RANGES and given in "iu":
+        low, high = RANGES[kind]
+        fits = not values.size or (low <= int(values.min()) and int(values.max()) <= high)
+        return values.astype(wanted) if fits else None
+    if wanted.kind == "f" and given in "iuf":
+        numbers = values.astype(np.float64)
+        if kind is ColumnType.DOUBLE:
+            return numbers
+        return None if np.any((np.abs(numbers) > FLOAT32_MAX) & np.isfinite(numbers)) else numbers.astype(np.float32)
+    return None
