@@ -1,0 +1,107 @@
+"""From a row to the sum of its leaf values, as the library that grew the trees adds them up.
+
+Used by the `forest` runtime. scikit-learn and CatBoost add doubles, which LightGBM's evaluator does itself; where a
+leaf has several values, or where XGBoost adds floats, the evaluator only finds the leaves and numpy adds in its place.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.runtimes.lightgbm_library import LEAVES, RAW, Trees
+
+Matrix = NDArray[Any]
+_CHUNK_ROWS = 256  # rows × trees × scores at once: some MB
+
+
+class Sums(Protocol):
+    def of(self, matrix: Matrix) -> Matrix:
+        """(rows, features) → (rows, scores)."""
+
+    def close(self) -> None: ...
+
+
+class DoubleSums:
+    """One double per leaf, added tree by tree by the evaluator itself."""
+
+    def __init__(self, trees: Trees) -> None:
+        self.of = trees.predict
+        self.close = trees.close
+
+
+class VectorSums:
+    """Several doubles per leaf: `values` (leaves of all trees, scores); tree t's begin at `first_leaf[t]`."""
+
+    def __init__(self, trees: Trees, values: Matrix, first_leaf: Matrix) -> None:
+        self._leaves = _Leaves(trees, first_leaf)
+        self._values = values
+        self.close = trees.close
+
+    def of(self, matrix: Matrix) -> Matrix:
+        if len(matrix) <= _CHUNK_ROWS:
+            return self._chunk(matrix)
+        starts = range(0, len(matrix), _CHUNK_ROWS)
+        return np.concatenate([self._chunk(matrix[start : start + _CHUNK_ROWS]) for start in starts])
+
+    def _chunk(self, matrix: Matrix) -> Matrix:
+        sums: Matrix = self._values.take(self._leaves.of(matrix), axis=0).sum(axis=1)  # tree by tree, in their order
+        return sums
+
+
+class FloatSums:
+    """One float per leaf, added in single precision from `base` (scores,) on; tree t counts for score `score[t]`."""
+
+    def __init__(self, trees: Trees, arrays: dict[str, Matrix], base_last: bool) -> None:
+        self._leaves = _Leaves(trees, arrays["first_leaf"])
+        self._values = arrays["values"]
+        self._base = arrays["base"]
+        self._base_last = base_last
+        score = arrays["score"]
+        self._trees_of = [np.flatnonzero(score == place) for place in range(len(self._base))]
+        self.close = trees.close
+
+    def of(self, matrix: Matrix) -> Matrix:
+        if len(matrix) <= _CHUNK_ROWS:
+            return self._chunk(matrix)
+        starts = range(0, len(matrix), _CHUNK_ROWS)
+        return np.concatenate([self._chunk(matrix[start : start + _CHUNK_ROWS]) for start in starts])
+
+    def _chunk(self, matrix: Matrix) -> Matrix:
+        rows, scores = len(matrix), len(self._base)
+        values = self._values.take(self._leaves.of(matrix))
+        sums = np.empty((rows, scores), dtype=np.float32)
+        for score, trees in enumerate(self._trees_of):
+            terms = np.empty((rows, len(trees) + 1), dtype=np.float32)
+            first, last = ((0, -1) if self._base_last else (1, None)) if len(trees) else (0, 0)
+            terms[:, first:last] = values if scores == 1 else values.take(trees, axis=1)
+            terms[:, -1 if self._base_last else 0] = self._base[score]
+            sums[:, score] = np.add.accumulate(terms, axis=1)[:, -1]  # one after the other; `sum` would go pairwise
+        return sums
+
+
+class _Leaves:
+    """Places of each row's leaves in a table of all trees' leaves."""
+
+    def __init__(self, trees: Trees, first_leaf: Matrix) -> None:
+        self._trees = trees
+        self._first_leaf = first_leaf.astype(np.float64)  # what the evaluator's leaf numbers are
+
+    def of(self, matrix: Matrix) -> NDArray[np.intp]:
+        leaves = self._trees.predict(matrix)
+        leaves += self._first_leaf
+        return leaves.astype(np.intp)
+
+
+def sums_of(library: str, model: Path, options: dict[str, Any], arrays: dict[str, Matrix]) -> Sums:
+    """As the artifact's `options["sum"]` says: "double", "vector" or "float"."""
+    kind = options["sum"]
+    if kind == "double":
+        return DoubleSums(Trees(library, model, RAW))
+    trees = Trees(library, model, LEAVES)
+    if kind == "vector":
+        return VectorSums(trees, arrays["values"], arrays["first_leaf"])
+    return FloatSums(trees, arrays, options["base_last"])

@@ -1,0 +1,46 @@
+"""LightGBM models through the C API of the library that they were built with, without its Python package.
+
+Opened by `native.py` from an artifact that `worker/export/lightgbm.py` wrote. NaN and infinity are the trees' own
+business; text in a column is refused.
+
+Options: `finish` is "values" (whatever the objective gives), "labels" or "probabilities" of a classifier; `classes`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from steelyard.protocols.inputs import Inputs, Outputs
+from steelyard.runtimes.columns import Columns
+from steelyard.runtimes.labels import Labels
+from steelyard.runtimes.lightgbm_library import Trees
+from steelyard.runtimes.links import pair
+from steelyard.runtimes.steps import Steps
+
+_F8 = np.dtype(np.float64)
+
+
+class LightGbmRuntime:
+    name = "lightgbm"
+
+    def __init__(self, columns: Columns, steps: Steps | None, options: dict[str, Any], trees: Trees) -> None:
+        self._rows: Columns | Steps = steps or columns
+        self._trees = trees
+        self._finish: str = options["finish"]
+        self._labels = Labels(options["classes"], options["classes_dtype"]) if self._finish == "labels" else None
+
+    def predict(self, inputs: Inputs) -> Outputs:
+        scores = self._trees.predict(self._rows.matrix(inputs, _F8))
+        single = scores.shape[1] == 1
+        if self._labels is not None:
+            # of two classes the second wins above one half, as argmax over (1 - p, p) decides
+            places = (scores.ravel() > 1.0 - scores.ravel()).astype(np.intp) if single else scores.argmax(axis=1)
+            return self._labels.take(places)
+        if self._finish == "probabilities" and single:
+            return pair(scores.ravel())
+        return scores.ravel() if single else scores
+
+    def close(self) -> None:
+        self._trees.close()

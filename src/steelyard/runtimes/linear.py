@@ -1,0 +1,94 @@
+"""Linear models as a dot product: what scikit-learn computes for them, without its checks around it.
+
+Opened by `native.py` from an artifact that `worker/export/linear.py` wrote. Scaling, imputing and encoding before the
+model are `steps.py`. It never imports scikit-learn.
+
+Options: `finish` is "values" (a regressor), "labels" (argmax, or the sign where there is one score) or a probability
+("logistic", "logistic_rows", "softmax"); `link` "identity" or "exp"; `flat` for one answer per row; `classes`.
+Arrays: `coef` (features, scores), `intercept` (scores,).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.protocols.inputs import Inputs, Outputs
+from steelyard.runtimes.columns import Columns, refuse_unfit
+from steelyard.runtimes.labels import Labels
+from steelyard.runtimes.links import expit, pair, softmax
+from steelyard.runtimes.steps import Steps
+
+Matrix = NDArray[Any]
+
+
+class LinearRuntime:
+    """One linear model. Holds no state between queries, so that threads need no lock."""
+
+    name = "linear"
+
+    def __init__(
+        self, columns: Columns, steps: Steps | None, options: dict[str, Any], arrays: dict[str, Matrix]
+    ) -> None:
+        self._columns = columns
+        self._rows: Columns | Steps = steps or columns
+        self._coef = np.asfortranarray(arrays["coef"])  # each score's weights side by side: the faster order for BLAS
+        self._intercept = arrays["intercept"]
+        self._dtype = self._coef.dtype
+        self._finish = _finish(options)
+
+    def predict(self, inputs: Inputs) -> Outputs:
+        matrix = self._rows.matrix(inputs, self._dtype)
+        scores = matrix.dot(self._coef)
+        scores += self._intercept
+        flat = scores.ravel()
+        if not math.isfinite(np.vdot(flat, flat)):  # NaN and infinity always reach the scores, even times zero
+            refuse_unfit(matrix, self._columns.features, nan=False, infinite=False)
+        return self._finish(scores)
+
+    def close(self) -> None:
+        """Nothing native to give back."""
+
+
+def _finish(options: dict[str, Any]) -> Callable[[Matrix], Matrix]:
+    kind = options["finish"]
+    if kind == "values":
+        exponent = options["link"] == "exp"
+        flat = options["flat"]
+        return lambda scores: _shape(np.exp(scores) if exponent else scores, flat)
+    if kind == "labels":
+        return _labels(options)
+    return {"logistic": _logistic, "logistic_rows": _logistic_rows, "softmax": softmax, "softmax_pair": _softmax_pair}[
+        kind
+    ]
+
+
+def _shape(scores: Matrix, flat: bool) -> Matrix:
+    return scores.ravel() if flat else scores
+
+
+def _labels(options: dict[str, Any]) -> Callable[[Matrix], Matrix]:
+    labels = Labels(options["classes"], options["classes_dtype"])
+    if options["scores"] == 1:
+        return lambda scores: labels.take((scores.ravel() > 0).astype(np.intp))
+    return lambda scores: labels.take(scores.argmax(axis=1))
+
+
+def _logistic(scores: Matrix) -> Matrix:
+    """Two classes, one score."""
+    return pair(expit(scores.ravel()))
+
+
+def _logistic_rows(scores: Matrix) -> Matrix:
+    """One against the rest, made to sum to one."""
+    chances = expit(scores)
+    chances /= chances.sum(axis=1, keepdims=True)
+    return chances
+
+
+def _softmax_pair(scores: Matrix) -> Matrix:
+    return softmax(np.concatenate((-scores, scores), axis=1))
