@@ -24,6 +24,7 @@ from steelyard.packages.inspect import Package, logical_lines
 from steelyard.packages.model_files import Kind
 
 _WORKER_NEEDS = "msgspec>=0.19"
+_OLD_SETUPTOOLS = "setuptools<81"  # the last ones that hold `pkg_resources`
 _KEY_FORMAT = "1"  # raised when environments are built in a way that old ones do not match
 _MAX_LINES = 2000
 _MAX_DEPTH = 5  # of requirements files that name others
@@ -121,9 +122,11 @@ def _own_needs(package: Package) -> Iterator[str]:
 
 def _setuptools(package: Package, names: set[str]) -> tuple[str, ...]:
     """Old libraries import `pkg_resources` without saying so, and find it in the setuptools of their time only."""
-    if "setuptools" in names:
+    if "setuptools" in names or package.kind is not Kind.MLFLOW:
         return ()
-    return tuple(line for line in package.build_requirements if re.fullmatch(r"setuptools==[\w.]+", line))
+    stated = package.build_requirements or ("setuptools",)
+    pins = [line for line in stated if re.fullmatch(r"setuptools==[\w.]+", line)]
+    return tuple(pins or [_OLD_SETUPTOOLS for line in stated if line == "setuptools"])
 
 
 def _release(text: str | None) -> str | None:
@@ -247,10 +250,15 @@ def _checked_index(url: str, option: str) -> str:
 
 def _inside(folder: Path, text: str) -> Path:
     """A file of the model. Raises ModelLoadError for any other."""
-    path = (folder / text).resolve()
-    if not path.is_relative_to(folder.resolve()):
+    try:
+        path = (folder / text).resolve()
+        inside = path.is_relative_to(folder.resolve())
+        found = path.is_file()
+    except (OSError, ValueError):  # a name too long, a NUL byte, links in a circle
+        raise _refused("a file", "its name cannot be that of a file") from None
+    if not inside:
         raise _refused("a file outside of the model", "it belongs to the machine where the model was made")
-    if not path.is_file():
+    if not found:
         raise _refused(f"the file '{path.name}'", "the model does not hold it")
     return path
 
