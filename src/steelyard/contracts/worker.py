@@ -24,7 +24,7 @@ class Message(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
 # on the control connection, from the replica
 
 
-class Start(Message):
+class Start(Message, frozen=True):
     """First of all: load the model at `path`. With `unprivileged`, as nobody where the files allow it."""
 
     path: str
@@ -33,11 +33,11 @@ class Start(Message):
     parent_pid: int
 
 
-class OpenSlot(Message):
+class OpenSlot(Message, frozen=True):
     """Serve the connection whose descriptor comes with this."""
 
 
-class UseThreads(Message):
+class UseThreads(Message, frozen=True):
     """How many threads native libraries may use for one call from now on."""
 
     count: int
@@ -46,18 +46,18 @@ class UseThreads(Message):
 # on the control connection, from the worker
 
 
-class Progress(Message):
+class Progress(Message, frozen=True):
     detail: str  # "loading the model"
 
 
-class Ready(Message):
+class Ready(Message, frozen=True):
     variants: tuple[str, ...]
     streams: bool
     unprivileged: bool  # whether it runs as nobody
     seconds: float  # to load
 
 
-class Failed(Message):
+class Failed(Message, frozen=True):
     """The model cannot be loaded; `message` is one sentence. `forbidden`: for want of a permission, it seems."""
 
     message: str
@@ -67,7 +67,7 @@ class Failed(Message):
 # on a slot, from the replica
 
 
-class Ask(Message):
+class Ask(Message, frozen=True):
     """A query whose body is the payload; answered by Reply or Fault, with `stream` by Pieces and then Reply or Fault.
 
     Most fields are those of `protocols.query.Query`.
@@ -82,20 +82,20 @@ class Ask(Message):
     stream: bool
 
 
-class Compare(Message):
+class Compare(Message, frozen=True):
     """Predict the payload's rows in a given way; answered by Compared, or by Fault where there is no such way."""
 
     variant: str
 
 
-class WarmUp(Message):
+class WarmUp(Message, frozen=True):
     """Predict the model's own example; answered by Warmed or Fault."""
 
 
 # on a slot, from the worker
 
 
-class Reply(Message):
+class Reply(Message, frozen=True):
     """An answer whose body is the payload. Times are of the thread that made it: `cpu_s` of processor, `wall_s` all."""
 
     content_type: str
@@ -104,11 +104,11 @@ class Reply(Message):
     wall_s: float
 
 
-class Piece(Message):
+class Piece(Message, frozen=True):
     """One piece of a stream, rendered: the payload."""
 
 
-class Fault(Message):
+class Fault(Message, frozen=True):
     """An error of `errors.py`, by the name of its class."""
 
     name: str
@@ -119,11 +119,11 @@ class Fault(Message):
     wall_s: float
 
 
-class Warmed(Message):
+class Warmed(Message, frozen=True):
     example: bool  # False: the model has none
 
 
-class Compared(Message):
+class Compared(Message, frozen=True):
     """What a way of predicting returned for some rows, or which error: what a proof compares.
 
     The payload is the output as `protocols.mlflow.to_plain` makes it, as MessagePack, where NaN and the infinities

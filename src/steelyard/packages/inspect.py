@@ -30,6 +30,7 @@ class Package:
     flavors: tuple[str, ...] = ()  # MLflow only
     loader: str | None = None  # the Python module that loads the pyfunc flavor
     signature_inputs: str | None = None
+    signature_outputs: str | None = None
     signature_params: str | None = None
     from_type_hints: bool = False  # the signature mirrors Python type hints, so inputs pass through undecoded
     example: bytes | None = None  # the model's own input example, as a body for /invocations
@@ -69,6 +70,7 @@ def _mlflow(path: Path) -> Package:
         flavors=tuple(map(str, flavors)),
         loader=_text(pyfunc.get("loader_module")),
         signature_inputs=_text(signature.get("inputs")),
+        signature_outputs=_text(signature.get("outputs")),
         signature_params=_text(signature.get("params")),
         from_type_hints=bool(meta.get("is_signature_from_type_hint")),
         example=_example(path, _mapping(meta.get("saved_input_example_info"))),

@@ -36,6 +36,11 @@ class Handlers(Protocol):
 
     def completions(self, exchange: Exchange) -> None: ...
 
+    def embeddings(self, exchange: Exchange) -> None: ...
+
+    def infer(self, exchange: Exchange) -> None:
+        """Open Inference."""
+
     def refresh(self) -> None:
         """Bring gauges up to date before a scrape."""
 
@@ -47,8 +52,11 @@ class App:
         self.state: State = "starting"
         self.detail = "starting"
         self.runtime: str | None = None
+        self.reason = ""  # why this runtime
+        self.building = False
         self.task: str | None = None
         self.handlers: Handlers | None = None
+        self.metadata = b""  # what the model takes and gives, as Open Inference says it; empty: it has no tensors
         self.progress: Callable[[], str] | None = None  # while loading: a finer `detail`
         self.load = LoadMeter()
         self.measures = Measures(spec.endpoint, spec.served_entity)
@@ -58,13 +66,15 @@ class App:
             "/health": self._health,
             "/load": self._load,
             "/metrics": self._metrics,
+            "/v2/model": self._metadata,
         }
         self._post: dict[str, Callable[[Handlers, Exchange], None]] = {
             "/invocations": lambda handlers, exchange: handlers.invocations(exchange),
             "/v1/chat/completions": lambda handlers, exchange: handlers.chat(exchange),
             "/v1/completions": lambda handlers, exchange: handlers.completions(exchange),
-            "/v1/embeddings": _unsupported,
+            "/v1/embeddings": lambda handlers, exchange: handlers.embeddings(exchange),
             "/v1/responses": _unsupported,
+            "/v2/infer": lambda handlers, exchange: handlers.infer(exchange),
         }
 
     def status(self) -> ReplicaStatus:
@@ -72,6 +82,8 @@ class App:
             state=self.state,
             detail=self.progress() if self.progress is not None and self.state == "starting" else self.detail,
             runtime=self.runtime,
+            reason=self.reason,
+            building=self.building,
             task=self.task,
             max_concurrency=self.load.max_concurrency,
         )
@@ -93,8 +105,7 @@ class App:
             reply.send_error(Unavailable("This replica is draining."), [*self._refusal_headers(), DRAINING_HEADER])
             return
         if self.handlers is None:
-            error = Unavailable(f"The model is not ready yet: {self.status().detail}.", retry_after_s=_LOADING_RETRY_S)
-            reply.send_error(error, self._refusal_headers())
+            reply.send_error(self._not_ready(), self._refusal_headers())
             return
         exchange = Exchange(request, reply, self._headers, self.load, self.measures)
         try:
@@ -104,6 +115,19 @@ class App:
             exchange.fail(error)
         except Exception as error:
             exchange.fail_unexpectedly(error)
+
+    def _not_ready(self) -> Unavailable:
+        return Unavailable(f"The model is not ready yet: {self.status().detail}.", retry_after_s=_LOADING_RETRY_S)
+
+    def _metadata(self, reply: Reply) -> None:
+        if self.handlers is None:
+            reply.send_error(self._not_ready(), self._refusal_headers())
+            return
+        if self.metadata:
+            reply.send(200, _JSON, self.metadata)
+        else:
+            error = BadRequest("This endpoint serves a language model, which has no tensors; use the /v1 paths.")
+            reply.send_error(error, self._headers)
 
     def _refusal_headers(self) -> Headers:
         return [*self._headers, (b"endpoint-load-metrics", self.load.orca())]

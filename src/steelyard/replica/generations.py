@@ -93,6 +93,12 @@ class Generations:
         """`POST /v1/completions`. Raises SteelyardError."""
         self._begin(exchange, self._plan_completion(self._object(exchange)))
 
+    def embeddings(self, exchange: Exchange) -> None:
+        raise BadRequest("This endpoint serves a generating model; it has no embeddings.")
+
+    def infer(self, exchange: Exchange) -> None:
+        raise BadRequest("This endpoint serves a language model; use /v1/chat/completions or /v1/completions.")
+
     def _object(self, exchange: Exchange) -> dict[str, Any]:
         require_json(exchange.request.header(b"content-type"), exchange.request.body)
         return decode_object(exchange.request.body)

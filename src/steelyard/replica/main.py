@@ -8,13 +8,16 @@ ends it with `failure.json` and status 3; an engine that dies ends it with statu
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -24,16 +27,23 @@ from steelyard.contracts.replica import FAILED_EXIT_STATUS, FAILURE_FILE, SPEC_F
 from steelyard.errors import InternalError, SteelyardError
 from steelyard.observe.logs import configure_logs, get_logger
 from steelyard.packages import Package, inspect_package, resolve
+from steelyard.protocols import open_inference
+from steelyard.protocols.mlflow import parse_input_schema
 from steelyard.replica.app import App
 from steelyard.replica.generations import Generations
-from steelyard.replica.invocations import Invocations
 from steelyard.replica.lanes import Lane
-from steelyard.runtimes.base import GenerateRuntime, PredictRuntime
-from steelyard.runtimes.select import Selection, select
+from steelyard.replica.native import MAX_CONCURRENCY, Native
+from steelyard.replica.predictions import Predictions
+from steelyard.runtimes.base import GenerateRuntime
+from steelyard.runtimes.native_model import NativeModel
+from steelyard.runtimes.select import Selection, Wishes, select
+from steelyard.runtimes.workers import WorkerRuntime
 from steelyard.settings import HttpLimits, Settings
 from steelyard.wire.server import HttpServer
 
-_ENGINE_DIED_STATUS = 1
+_MODEL_DIED_STATUS = 1
+T = TypeVar("T")
+
 _FLUSH_S = 2.0  # for the last bytes of finished replies
 
 
@@ -50,26 +60,29 @@ def run(folder: str) -> int:
     os.environ.update(spec.environment_vars)
     structlog.contextvars.bind_contextvars(endpoint=spec.endpoint, replica=spec.id)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(spec, directory, settings.lifeline_fd))
+        return runner.run(_serve(spec, directory, settings))
 
 
-async def _serve(spec: ReplicaSpec, directory: Path, lifeline_fd: int) -> int:
-    return await Replica(spec, directory, lifeline_fd).serve()
+async def _serve(spec: ReplicaSpec, directory: Path, settings: Settings) -> int:
+    return await Replica(spec, directory, settings).serve()
 
 
 class Replica:
     """One run of one replica on the running loop; `serve` is its whole life."""
 
-    def __init__(self, spec: ReplicaSpec, directory: Path, lifeline_fd: int = -1) -> None:
+    def __init__(self, spec: ReplicaSpec, directory: Path, settings: Settings) -> None:
         self._spec = spec
         self._directory = directory
-        self._lifeline_fd = lifeline_fd
+        self._settings = settings
+        self._lifeline_fd = settings.lifeline_fd
         self._log = get_logger()
         self._stop = asyncio.Event()
         self._stop_reason = ""
         self._app = App(spec)
         self._runtime: GenerateRuntime | None = None
-        self._invocations: Invocations | None = None
+        self._stop_lanes: Callable[[], None] = _nothing
+        self._close_worker: Callable[[], None] = _nothing
+        self._dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._loader = Lane("load", 1, 1)  # daemon threads: a load that hangs cannot keep the process
 
     async def serve(self) -> int:
@@ -93,6 +106,7 @@ class Replica:
             await self._drain(server)
         if self._runtime is not None:
             await self._runtime.stop()
+        await asyncio.to_thread(self._close_worker)
         self._log.info("replica_stopped", status=status)
         return status
 
@@ -109,46 +123,80 @@ class Replica:
         if self._app.state == "starting":
             self._app.state, self._app.detail = "ready", ""
         self._log.info("replica_ready", seconds=round(time.monotonic() - began_s, 3), runtime=self._app.runtime)
-        if selection.generate is None:
-            await asyncio.Event().wait()
-            raise AssertionError("unreachable")
-        reason = await selection.generate.died()
-        self._log.error("engine_died", reason=reason)
-        return _ENGINE_DIED_STATUS
+        reason = await (selection.generate.died() if selection.generate is not None else self._dead)
+        self._log.error("model_died", reason=reason)
+        return _MODEL_DIED_STATUS
 
     async def _load(self, tasks: asyncio.TaskGroup) -> Selection:
         app, spec = self._app, self._spec
         app.detail = "resolving the model"
         package = await self._loader.call(partial(_package, spec))
-        selection = select(package, spec.max_concurrency)
+        selection = await self._loader.call(partial(select, package, self._wishes()))
+        app.reason = selection.reason
         self._log.info("runtime_selected", reason=selection.reason, path=str(package.path))
-        runtime = selection.predict or selection.generate
-        assert runtime is not None
-        app.runtime, app.detail = runtime.name, "loading the model"
-        if selection.predict is not None:
-            await self._load_predict(selection.predict)
-        elif selection.generate is not None:
+        if selection.native is not None:
+            self._serve_native(selection.native)
+        elif selection.worker is not None:
+            self._serve_worker(selection.worker)
+        else:
+            assert selection.generate is not None
             await self._load_generate(selection.generate, tasks)
-        app.task = runtime.task
-        app.load.max_concurrency = runtime.max_concurrency
+        if selection.generate is None:
+            app.metadata = _metadata(spec, app.runtime or "", selection.package or package)
+        gc.collect()
+        gc.freeze()  # what is loaded stays: a full collection must not walk over it between two requests
         return selection
 
-    async def _load_predict(self, runtime: PredictRuntime) -> None:
-        await self._loader.call(runtime.load)
-        self._app.detail = "predicting the input example"
-        began_s = time.monotonic()
-        warmed = await self._loader.call(runtime.warm_up)
-        self._log.info("warmed_up", example=warmed, seconds=round(time.monotonic() - began_s, 3))
-        self._invocations = invocations = Invocations(runtime, self._app.measures)
-        self._app.load.occupied = invocations.occupied
-        self._app.handlers = invocations
+    def _wishes(self) -> Wishes:
+        app = self._app
+
+        def say(detail: str) -> None:
+            app.detail = detail
+
+        def building(under_way: bool) -> None:
+            app.building = under_way
+
+        return Wishes(self._settings, self._spec.max_concurrency, self._spec.environment_vars, say, building)
+
+    def _serve_native(self, model: NativeModel) -> None:
+        app = self._app
+        native = Native(model, self._spec.endpoint, app.measures)
+        self._stop_lanes = native.stop
+        app.runtime = model.runtime.name
+        app.load.max_concurrency = self._spec.max_concurrency or MAX_CONCURRENCY
+        app.load.occupied = native.occupied
+        app.handlers = native
+
+    def _serve_worker(self, runtime: WorkerRuntime) -> None:
+        app, loop = self._app, asyncio.get_running_loop()
+        predictions = Predictions(runtime, self._spec.endpoint, app.measures)
+
+        def resize(width: int) -> None:
+            predictions.resize(width)
+            app.load.max_concurrency = width
+
+        runtime.on_resize = partial(_on_loop, loop, resize)
+        runtime.on_dead = partial(_on_loop, loop, self._worker_dead)
+        self._stop_lanes, self._close_worker = predictions.stop, runtime.close
+        app.runtime, app.task = runtime.name, runtime.task
+        app.load.max_concurrency = runtime.max_concurrency
+        app.load.occupied = predictions.occupied
+        app.handlers = predictions
+
+    def _worker_dead(self, reason: str) -> None:
+        if not self._dead.done():
+            self._dead.set_result(reason)
 
     async def _load_generate(self, runtime: GenerateRuntime, tasks: asyncio.TaskGroup) -> None:
         self._runtime = runtime
-        self._app.progress = lambda: runtime.detail
+        app = self._app
+        app.progress = lambda: runtime.detail
+        app.runtime, app.detail = runtime.name, "loading the model"
         await runtime.start()
-        self._app.load.generation = runtime.load
-        self._app.handlers = Generations(runtime, self._spec.endpoint, self._app.measures, tasks)
+        app.task = runtime.task
+        app.load.max_concurrency = runtime.max_concurrency
+        app.load.generation = runtime.load
+        app.handlers = Generations(runtime, self._spec.endpoint, app.measures, tasks)
 
     async def _drain(self, server: HttpServer) -> None:
         """Refuse new requests, let the running ones finish for a while, then cut what is left."""
@@ -161,8 +209,7 @@ class Replica:
             with suppress(TimeoutError):
                 await asyncio.wait_for(idle.wait(), self._spec.drain_timeout_s)
         await server.stop(_FLUSH_S if app.load.open_requests == 0 else 0.0)
-        if self._invocations is not None:
-            self._invocations.stop()
+        self._stop_lanes()
 
     def _failed(self, error: SteelyardError) -> int:
         """Leave the reason where the substrate looks for it."""
@@ -196,6 +243,26 @@ class Replica:
         if not self._stop.is_set():
             self._stop_reason = reason
             self._stop.set()
+
+
+def _metadata(spec: ReplicaSpec, runtime: str, package: Package) -> bytes:
+    """For `GET /v2/model`."""
+    try:
+        inputs, outputs = parse_input_schema(package.signature_inputs), parse_input_schema(package.signature_outputs)
+    except ValueError:  # outputs that only MLflow understands
+        inputs = outputs = None
+    told = open_inference.metadata(spec.endpoint, [spec.served_entity], f"steelyard_{runtime}", inputs, outputs)
+    return msgspec.json.encode(told)
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[T], None], value: T) -> None:
+    """From any thread; nothing when the loop is closed, since the process ends then."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(call, value)
+
+
+def _nothing() -> None:
+    """There is nothing to give back yet."""
 
 
 def _package(spec: ReplicaSpec) -> Package:

@@ -6,7 +6,7 @@ nothing for the model (tokens of a classifier) does not exist, since zero would 
 
 from __future__ import annotations
 
-from steelyard.observe.metrics import MetricSet
+from steelyard.observe.metrics import Counter, MetricSet
 
 _LABELS = ("endpoint", "served_entity")
 _TOKEN_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -21,6 +21,7 @@ class Measures:
         self._requests = self.set.counter(
             "steelyard_replica_requests", "Requests ended, by status (499: the client left)", (*_LABELS, "status")
         )
+        self._by_status: dict[int, Counter] = {}
         self._in_flight = self.set.gauge("steelyard_replica_in_flight", "Requests held", _LABELS).labels(*values)
         self._queue_depth = self.set.gauge(
             "steelyard_replica_queue_depth", "Requests waiting for the model", _LABELS
@@ -28,7 +29,10 @@ class Measures:
 
     def count_reply(self, status: int) -> None:
         """One request is over; 499 stands for a client that left."""
-        self._requests.labels(*self.values, str(status)).inc()
+        series = self._by_status.get(status)
+        if series is None:
+            series = self._by_status[status] = self._requests.labels(*self.values, str(status))
+        series.value += 1
 
     def render(self, in_flight: int, queue_depth: int) -> bytes:
         """OpenMetrics text with the gauges as of now."""

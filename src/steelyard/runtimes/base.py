@@ -45,10 +45,11 @@ class PredictRuntime(Protocol):
     def warm_up(self) -> bool:
         """Predict the model's own input example; False when it has none. Raises ModelLoadError."""
 
-    def answer(self, query: Query) -> Answer:
-        """One prediction, rendered. Raises BadRequest for wrong inputs, ModelFailed if the model raised."""
+    def answer(self, query: Query, deadline_s: float | None = None) -> Answer:
+        """One prediction, rendered. `deadline_s` (monotonic) bounds a wait for a process that is started again.
+        Raises BadRequest for wrong inputs, ModelFailed if the model raised, BadUpstream if its process died."""
 
-    def stream(self, query: Query) -> Iterator[bytes]:
+    def stream(self, query: Query, deadline_s: float | None = None) -> Iterator[bytes]:
         """The same, piece by piece, each rendered; raises the same errors. Closing it ends the model's work."""
 
     def close(self) -> None:

@@ -206,31 +206,10 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 [str(self._launch.python), "-m", "steelyard.worker", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
-                env=self._environment(folder),
+                env=environment_of(self._launch, folder, self._threads),
                 pass_fds=[theirs.fileno()],
             )
         return self._process
-
-    def _environment(self, folder: Path) -> dict[str, str]:
-        """The replica's own without the platform's settings and secrets, and the user's on top."""
-        launch = self._launch
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("STEELYARD_") and name not in _NOT_INHERITED
-        }
-        path = [str(place) for place in launch.extra_path]
-        if launch.python != Path(sys.executable):
-            (folder / "path").mkdir(0o755)
-            (folder / "path" / "steelyard").symlink_to(Path(steelyard.__file__).resolve().parent)
-            path.insert(0, str(folder / "path"))
-        elif "PYTHONPATH" in os.environ:
-            path.append(os.environ["PYTHONPATH"])
-        if path:
-            kept["PYTHONPATH"] = os.pathsep.join(path)
-        threads = dict.fromkeys(_THREADS, str(self._threads))
-        defaults = {"OMP_WAIT_POLICY": "PASSIVE", "PYTHONUNBUFFERED": "1"}
-        return {**defaults, **kept, **threads, **launch.environment, "PYTHONSAFEPATH": "1"}
 
     def _load(self, folder: Path) -> None:
         assert self._control is not None
@@ -272,6 +251,28 @@ class WorkerProcess:
             self._control.send(_ENCODE(message))
             return
         self._control.send_with(_ENCODE(message), descriptor)
+
+
+def environment_of(launch: Launch, folder: Path, threads: int) -> dict[str, str]:
+    """Variables for a process in the model's environment: ours without the platform's settings and secrets, and the
+    user's on top. `folder` is scratch that must outlive the process."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("STEELYARD_") and name not in _NOT_INHERITED
+    }
+    path = [str(place) for place in launch.extra_path]
+    if launch.python != Path(sys.executable):
+        (folder / "path").mkdir(0o755)
+        (folder / "path" / "steelyard").symlink_to(Path(steelyard.__file__).resolve().parent)
+        path.insert(0, str(folder / "path"))
+    elif "PYTHONPATH" in os.environ:
+        path.append(os.environ["PYTHONPATH"])
+    if path:
+        kept["PYTHONPATH"] = os.pathsep.join(path)
+    defaults = {"OMP_WAIT_POLICY": "PASSIVE", "PYTHONUNBUFFERED": "1"}
+    counts = dict.fromkeys(_THREADS, str(threads))
+    return {**defaults, **kept, **counts, **launch.environment, "PYTHONSAFEPATH": "1"}
 
 
 def _ending(status: int) -> str:

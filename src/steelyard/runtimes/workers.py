@@ -47,7 +47,7 @@ class WorkerRuntime:
     `extra_path`: folders for the workers' PYTHONPATH. `environment`: the user's variables. `max_concurrency`: the most
     places that the policy may take; None leaves them to it.
 
-    `variant` may be changed at any time to another of `variants`. `on_resize(width)` is called, from any thread, when
+    `name`, the variant that answers, may be changed at any time to another of `variants`. `on_resize(width)` is called, from any thread, when
     `max_concurrency` has changed; `on_dead(reason)`, once, when the workers have died too often: the replica should
     then exit.
     """
@@ -64,7 +64,7 @@ class WorkerRuntime:
     ) -> None:
         self.task = package.task
         self.streams = package.streamable
-        self.variant = variant
+        self.name = variant
         self.variants: tuple[str, ...] = ()  # known after `load`
         self.on_resize: Callable[[int], None] = _ignore
         self.on_dead: Callable[[str], None] = _ignore
@@ -79,10 +79,6 @@ class WorkerRuntime:
         self._log = get_logger()
 
     @property
-    def name(self) -> str:
-        return self.variant
-
-    @property
     def detail(self) -> str:
         """What `load` is doing now."""
         return self._pool.detail
@@ -95,9 +91,9 @@ class WorkerRuntime:
         """Raises ModelLoadError with one sentence for the user; then no process is left."""
         try:
             ready = self._pool.start()
-            if self.variant not in ready.variants:
+            if self.name not in ready.variants:
                 names = ", ".join(ready.variants)
-                raise ModelLoadError(f"The model cannot be run as '{self.variant}', only as {names}.")
+                raise ModelLoadError(f"The model cannot be run as '{self.name}', only as {names}.")
         except ModelLoadError:
             self.close()
             raise
@@ -148,7 +144,7 @@ class WorkerRuntime:
 
     def _ask(self, query: Query, *, stream: bool) -> Ask:
         media, dialect = query.media.value, query.dialect.value
-        return Ask(dialect, media, query.request_id, query.model, query.json_bytes, self.variant, stream)
+        return Ask(dialect, media, query.request_id, query.model, query.json_bytes, self.name, stream)
 
     def _finished(self, exchange: Exchange, message: FromSlot) -> None:
         """Tell the policy, and do what it decides."""

@@ -1,9 +1,11 @@
 """MLflow's `/invocations` dialect.
 
-`parse_invocation` reads the envelope, `build_payload` the data by the model's signature, `render_predictions` writes
-the reply.
+`MlflowCodec` decodes a body by the model's signature, `render_predictions` writes the reply; `parse_invocation` reads
+the envelope alone.
 """
 
+from steelyard.protocols.mlflow.codec import Decoded, MlflowCodec
+from steelyard.protocols.mlflow.frame import to_frame, to_model_input
 from steelyard.protocols.mlflow.payload import build_payload
 from steelyard.protocols.mlflow.request import Format, Invocation, parse_invocation
 from steelyard.protocols.mlflow.response import render_plain, render_predictions, to_plain
@@ -12,14 +14,18 @@ from steelyard.protocols.mlflow.schema import Column, ColumnType, InputSchema, T
 __all__ = [
     "Column",
     "ColumnType",
+    "Decoded",
     "Format",
     "InputSchema",
     "Invocation",
+    "MlflowCodec",
     "Tensor",
     "build_payload",
     "parse_input_schema",
     "parse_invocation",
     "render_plain",
     "render_predictions",
+    "to_frame",
+    "to_model_input",
     "to_plain",
 ]

@@ -11,6 +11,8 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from steelyard.errors import BadRequest, InvalidParameter
 from steelyard.protocols.media import Media
 from steelyard.protocols.mlflow.csv_input import read_csv
@@ -39,6 +41,20 @@ class Invocation:
 
 _FORMATS = {item.value: item for item in (Format.SPLIT, Format.RECORDS, Format.INSTANCES, Format.INPUTS)}
 _UNWRAPPED_KEYS = ("messages", "prompt", "input")
+_Text = msgspec.Raw | msgspec.UnsetType
+
+
+class _Envelope(msgspec.Struct):
+    dataframe_split: _Text = msgspec.UNSET
+    dataframe_records: _Text = msgspec.UNSET
+    instances: _Text = msgspec.UNSET
+    inputs: _Text = msgspec.UNSET
+    params: dict[str, msgspec.Raw] | None = None
+    client_request_id: str | None = None
+    stream: bool | None = None
+
+
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
 def parse_invocation(body: bytes, media: Media) -> Invocation:
@@ -46,6 +62,18 @@ def parse_invocation(body: bytes, media: Media) -> Invocation:
     if media is Media.CSV:
         return Invocation(Format.CSV, read_csv(body))
     return invocation_from(decode_object(body))
+
+
+def parse_envelope(body: bytes) -> Invocation:
+    """The same for JSON without its data, which stays undecoded text: quick, and blind to faults inside of it."""
+    try:
+        envelope = _ENVELOPE.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, ValueError):
+        return parse_invocation(body, Media.JSON)  # which says what is wrong
+    found = [name for name in _FORMATS if getattr(envelope, name) is not msgspec.UNSET]
+    if len(found) != 1 or bytes(getattr(envelope, found[0]))[:4] == b"null":
+        return parse_invocation(body, Media.JSON)
+    return Invocation(_FORMATS[found[0]], None, None, envelope.client_request_id, bool(envelope.stream))
 
 
 def invocation_from(value: dict[str, Any]) -> Invocation:

@@ -20,13 +20,17 @@ import msgspec
 import numpy as np
 
 from steelyard.errors import ModelFailed
+from steelyard.protocols.inputs import Records
 
 _ENCODER = msgspec.json.Encoder()
+_DIRECT = {np.dtype(kind) for kind in (np.float64, np.float32, np.int64, np.int32, np.bool_)}  # as `_array` has them
 _MAX_INT, _MIN_INT = 2**64 - 1, -(2**63)
 
 
 def render_predictions(output: Any) -> bytes:
     """`{"predictions": …}`. Raises ModelFailed."""
+    if type(output) is np.ndarray and output.dtype in _DIRECT:
+        return _ENCODER.encode({"predictions": output.tolist()})
     return _encode({"predictions": to_plain(output)})
 
 
@@ -66,6 +70,8 @@ def _plain(value: Any) -> Any:  # noqa: PLR0911  (a table would hide the order, 
         return _plain(value.item()) if value.dtype.kind in "biuSUO" else _array(np.asarray(value))
     if kind.__module__.partition(".")[0] == "pandas":
         return _pandas(value)
+    if kind is Records:
+        return _records(value)
     if isinstance(value, Mapping):
         return _mapping(value)
     for types, convert in _CONVERSIONS:
@@ -79,6 +85,14 @@ def _mapping(value: Mapping[Any, Any]) -> dict[str, Any]:
     if len(result) != len(value):
         raise ModelFailed("The model returned an object with two keys that are the same text.")
     return result
+
+
+def _records(value: Records) -> list[dict[str, Any]]:
+    """As a frame of the same columns."""
+    if len(set(value.names)) != len(value.names):
+        raise ModelFailed("The model returned a table with two columns of the same name.")
+    columns = [_array(array) for array in value.arrays]
+    return [dict(zip(value.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _key(key: Any) -> str:

@@ -40,17 +40,20 @@ def datatype_of(dtype: np.dtype[Any]) -> str | None:
 def fit(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | None:
     """The same numbers in another numeric dtype; None when one of them does not fit.
 
-    Integers take whole numbers in range, floats any number that is not too large (rounded to their precision).
+    Integers take whole numbers in range, floats any number up to their largest (rounded to their precision, by way of
+    double as in the coercion table).
     """
     if array.dtype == dtype:
         return array
     if array.dtype.kind not in "iuf":
         return None
     if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            result = array.astype(dtype)
-        grew = dtype.itemsize < 8 and bool(np.any(np.isinf(result) & np.isfinite(array)))
-        return None if grew else result
+        numbers = array.astype(np.float64, copy=False)
+        if dtype.itemsize == 8:
+            return numbers
+        with np.errstate(over="ignore", invalid="ignore"):
+            too_large = np.isfinite(numbers) & (np.abs(numbers) > float(np.finfo(dtype).max))
+            return None if np.any(too_large) else numbers.astype(dtype)
     if dtype.kind not in "iu":
         return None
     return array.astype(dtype) if _whole_and_in_range(array, np.iinfo(dtype)) else None

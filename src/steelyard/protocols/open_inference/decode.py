@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.errors import InvalidParameter
 from steelyard.protocols.inputs import Inputs, Name
+from steelyard.protocols.mlflow.coerce import DTYPES, objects
 from steelyard.protocols.mlflow.schema import Column, ColumnType, InputSchema, Tensor
-from steelyard.protocols.mlflow.tensors import coerce_tensor
-from steelyard.protocols.open_inference.columns import NUMERIC, as_column
+from steelyard.protocols.mlflow.table import assemble
+from steelyard.protocols.mlflow.tensors import check_shape, coerce_tensor
+from steelyard.protocols.open_inference.columns import as_column
 from steelyard.protocols.open_inference.datatypes import fit
 from steelyard.protocols.open_inference.elements import BASE64, texts, unwrapped
 from steelyard.protocols.open_inference.envelope import (
@@ -28,8 +29,9 @@ from steelyard.protocols.open_inference.envelope import (
     read_envelope,
     requested_outputs,
 )
-from steelyard.protocols.open_inference.tensors import objects, read_tensors, refuse
+from steelyard.protocols.open_inference.tensors import read_tensors, refuse
 
+_NUMERIC = (ColumnType.INTEGER, ColumnType.LONG, ColumnType.FLOAT, ColumnType.DOUBLE)
 _LISTED = 5
 
 
@@ -42,9 +44,9 @@ class Decoder:
         self._names: tuple[Name, ...] = tuple(
             place if column.name is None else column.name for place, column in enumerate(self._columns)
         )
-        dtypes = {NUMERIC.get(column.type) for column in self._columns}
-        self._dtype = dtypes.pop() if len(dtypes) == 1 else None  # of all columns
-        self._all_required = all(column.required for column in self._columns)
+        kinds = {column.type for column in self._columns}
+        kind = kinds.pop() if len(kinds) == 1 and all(column.required for column in self._columns) else None
+        self._matrix_dtype = DTYPES[kind] if kind in _NUMERIC else None  # of a table that needs no look at its columns
 
     def decode(self, body: bytes, json_bytes: int | None = None) -> InferRequest:
         """`json_bytes`: how much of the body is JSON; None: all. Raises BadRequest or InvalidParameter."""
@@ -77,8 +79,8 @@ class Decoder:
         if array.shape[1] != width:
             listed = _listed([column.name for column in self._columns])
             raise refuse(tensor.name, f"has {array.shape[1]} values in each row, but the model takes {width}: {listed}")
-        if self._dtype is not None and self._all_required and array.dtype.kind != "O":
-            matrix = fit(array, self._dtype)
+        if self._matrix_dtype is not None and array.dtype.kind != "O":
+            matrix = fit(array, self._matrix_dtype)
             if matrix is not None:
                 return Inputs(self._names, len(matrix), matrix)
         kind = _kind(tensor, envelope)
@@ -123,16 +125,10 @@ class Decoder:
         return f"columns {_listed([column.name for column in self._columns])}"
 
     def _assemble(self, found: list[NDArray[Any] | None], rows: int) -> Inputs:
-        names = tuple(name for name, array in zip(self._names, found, strict=True) if array is not None)
-        parts = tuple(array for array in found if array is not None)
-        if not parts:
+        columns = {name: array for name, array in zip(self._names, found, strict=True) if array is not None}
+        if not columns:
             raise InvalidParameter(f"All of the {self._described()} are missing values.", param="inputs")
-        if self._dtype is None:
-            return Inputs(names, rows, None, parts)
-        matrix = np.empty((rows, len(parts)), dtype=self._dtype)
-        for place, part in enumerate(parts):
-            matrix[:, place] = part
-        return Inputs(names, rows, matrix)
+        return assemble(columns, rows, None)
 
 
 def decode(body: bytes, json_bytes: int | None, schema: InputSchema | None) -> InferRequest:
@@ -163,13 +159,9 @@ def _signature_tensors(
 
 def _as_tensor(tensor: Tensor, given: InputTensor, array: NDArray[Any], envelope: Envelope) -> NDArray[Any]:
     """In the signature's dtype and shape."""
-    expected = tensor.shape
-    if len(expected) == 1 and array.ndim == 2 and array.shape[1] == 1:
+    if len(tensor.shape) == 1 and array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
-    if len(expected) != array.ndim or any(
-        want not in (-1, size) for want, size in zip(expected, array.shape, strict=True)
-    ):
-        raise refuse(given.name, f"must have the shape {list(expected)}, not {list(array.shape)}")
+    array = check_shape(tensor, given.name, array)
     if array.dtype.kind == "O":
         array = _read_elements(given, array, _kind(given, envelope))
     if array.dtype == tensor.dtype:
@@ -200,7 +192,7 @@ def _read_elements(tensor: InputTensor, array: NDArray[Any], kind: str | None) -
     if tensor.datatype != "BYTES":
         raise refuse(tensor.name, f"holds null, which {tensor.datatype} cannot")
     read = unwrapped if kind == BASE64 else texts
-    return objects(read(tensor.name, values, kind)).reshape(array.shape)
+    return objects(read(tensor.name, values, kind), len(values)).reshape(array.shape)
 
 
 def _one_per_row(tensor: InputTensor, array: NDArray[Any], column: Column | None) -> NDArray[Any]:

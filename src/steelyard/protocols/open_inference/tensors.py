@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.errors import InvalidParameter
-from steelyard.protocols.open_inference.datatypes import BOOL, BYTES, DTYPES, NAMES, fit
+from steelyard.protocols.mlflow.coerce import objects
+from steelyard.protocols.open_inference.datatypes import BOOL, BYTES, DTYPES, NAMES
 from steelyard.protocols.open_inference.envelope import InputTensor
 from steelyard.protocols.strict_json import json_type
 
@@ -51,17 +52,6 @@ def read_tensors(inputs: list[InputTensor], tail: bytes | memoryview) -> list[ND
             f"The body has {len(tail) - start} bytes of binary data that belong to no input.", param="inputs"
         )
     return arrays
-
-
-def objects(values: list[Any]) -> NDArray[Any]:
-    """A one-dimensional object array; lists among the values stay lists."""
-    array = np.empty(len(values), dtype=object)
-    if list in map(type, values):
-        for place, value in enumerate(values):
-            array[place] = value
-    else:
-        array[:] = values
-    return array
 
 
 def _shape(tensor: InputTensor) -> tuple[int, ...]:
@@ -125,8 +115,11 @@ def _floats(name: str, values: list[Any], dtype: np.dtype[Any], datatype: str) -
         array = np.array(values, dtype=_FP64)
     except OverflowError:
         raise refuse(name, f"holds a number that is out of range for {datatype}") from None
-    result = array if dtype is _FP64 else fit(array, dtype)
-    if result is None:
+    if dtype is _FP64:
+        return array
+    with np.errstate(over="ignore"):
+        result = array.astype(dtype)
+    if np.any(np.isinf(result)):  # JSON has no infinity, so it was a number
         raise refuse(name, f"holds a number that is out of range for {datatype}")
     return result
 
@@ -142,19 +135,19 @@ def _integers(name: str, values: list[Any], dtype: np.dtype[Any], datatype: str)
     limits = np.iinfo(dtype)
     if present and not (limits.min <= min(present) and max(present) <= limits.max):
         raise refuse(name, f"holds a number that is out of range for {datatype}")
-    return objects(values) if _NONE in types else np.array(values, dtype=dtype)
+    return objects(values, len(values)) if _NONE in types else np.array(values, dtype=dtype)
 
 
 def _booleans(name: str, values: list[Any]) -> NDArray[Any]:
     types = _expect(name, values, _BOOLEANS, "true or false")
-    return objects(values) if _NONE in types else np.array(values, dtype=np.bool_)
+    return objects(values, len(values)) if _NONE in types else np.array(values, dtype=np.bool_)
 
 
 def _texts(tensor: InputTensor, values: list[Any]) -> NDArray[Any]:
     if tensor.datatype != BYTES:
         raise _unknown(tensor)
     _expect(tensor.name, values, _TEXTS, "a string")
-    return objects(values)
+    return objects(values, len(values))
 
 
 def _expect(name: str, values: list[Any], allowed: frozenset[type], noun: str) -> set[type]:

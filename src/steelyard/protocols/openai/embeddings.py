@@ -58,7 +58,7 @@ def parse_embeddings(body: bytes) -> EmbeddingRequest:
 
 
 def render_embeddings(vectors: NDArray[Any], request: EmbeddingRequest, *, model: str, prompt_tokens: int) -> bytes:
-    """The reply for `vectors` of shape (texts, dimension). Raises InvalidParameter, or ModelFailed for another shape."""
+    """The reply for `vectors` of shape (texts, dimension). Raises InvalidParameter; ModelFailed for another shape."""
     if vectors.ndim != 2 or len(vectors) != len(request.texts) or vectors.dtype.kind != "f":
         raise ModelFailed("The model returned no vector of floats for each text.")
     if request.dimensions is not None:

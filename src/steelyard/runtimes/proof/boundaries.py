@@ -49,9 +49,18 @@ class Segments:
     cells: Places
     near: Ordinals  # where the answer is that of the row
     far: Ordinals
+    groups: Places  # same for the same change of answer in the same cell
 
     def take(self, chosen: NDArray[Any]) -> Segments:
-        return Segments(self.rows[chosen], self.cells[chosen], self.near[chosen], self.far[chosen])
+        return Segments(*(column[chosen] for column in self._columns()))
+
+    @staticmethod
+    def joined(parts: list[Segments]) -> Segments:
+        columns = zip(*(part._columns() for part in parts), strict=True)
+        return Segments(*(np.concatenate(column) for column in columns))
+
+    def _columns(self) -> tuple[NDArray[Any], ...]:
+        return self.rows, self.cells, self.near, self.far, self.groups
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -77,9 +86,13 @@ def find_boundaries(
     bits = max(case.expected.float_bits for case in answered)
     size = max(16, min(rows_per_call, _MAX_CALL_CELLS // max(1, layout.cells)))
     search = _Search(asker, table, bits, rng, size)
-    search.beside_hints(hints)
+    known = table.hinted(hints)
+    kept = min(_HINTED, asker.calls) if len(known[0]) else 0
+    asker.calls -= kept
     if not search.run(signatures) and any(labels_of(table.answers[:64], bits)):
         search.run(labels_of)
+    asker.calls += kept
+    search.beside(*known)
     return Boundaries(search.cases, search.found)
 
 
@@ -89,20 +102,18 @@ class _Search:
         self.cases: list[Case] = []
         self.found = 0
 
-    def beside_hints(self, hints: Hints) -> None:
-        """Every known threshold and its neighbours in a random row; again in other rows while calls are left."""
-        cells, ordinals = self._table.hinted(hints)
+    def beside(self, cells: Places, ordinals: Ordinals) -> None:
+        """Every known threshold and its neighbours in a row of a rare answer; in other rows again while calls last."""
         if not len(cells):
             return
-        owners, beside = self._table.near(cells, ordinals, (-1, 0, 1))
-        end = max(0, self._asker.calls - _HINTED)
-        while self._asker.calls > end:
+        owners, near = self._table.near(cells, ordinals, (-1, 0, 1))
+        keys = signatures(self._table.answers, self._bits)
+        while self._asker.calls:
             order = self._rng.permutation(len(owners))
             for start in range(0, len(order), self._size):
                 chosen = order[start : start + self._size]
-                rows = self._rng.integers(self._table.rows, size=len(chosen))
-                if self._asker.calls > end:
-                    self._keep(self._table.varied(rows, cells[owners[chosen]], beside[chosen]))
+                rows = self._rows(keys, len(chosen))
+                self._keep(self._table.varied(rows, cells[owners[chosen]], near[chosen]))
 
     def run(self, signature: Signature) -> bool:
         """Finds and probes boundaries. False when the answers turn out to be smooth."""
@@ -120,48 +131,51 @@ class _Search:
     def _changes(self, signature: Signature) -> Segments:
         """Rows in which one number was replaced by another row's, and the answer changed. New answers are new rows."""
         table, rng = self._table, self._rng
-        found = [Segments(*(np.empty(0, dtype=np.int64) for _ in range(4)))]
-        seen = set(signature(table.answers, self._bits))
+        found = [Segments(*(np.empty(0, dtype=np.int64) for _ in range(5)))]
+        groups: dict[Any, int] = {}
+        keys = signature(table.answers, self._bits)
+        seen = set(keys)
         cells = np.empty(0, dtype=np.intp)
         for _ in range(_VARIATIONS):
             while len(cells) < self._size:
                 cells = np.concatenate([cells, rng.permutation(len(table.cells))])
             turn, cells = cells[: self._size], cells[self._size :]
-            rows, others = rng.integers(table.rows, size=(2, self._size))
+            rows, others = self._rows(keys, self._size), rng.integers(table.rows, size=self._size)
             before, finite = table.ordinals(rows, turn)
             after, finite_too = table.ordinals(others, turn)
             useful = np.flatnonzero(finite & finite_too & (before != after))
-            trial = Segments(rows[useful], turn[useful], before[useful], after[useful])
-            if not len(trial) or self._asker.calls <= _PROBES:
+            if not len(useful) or self._asker.calls <= _PROBES:
                 break
-            inputs = table.varied(trial.rows, trial.cells, trial.far)
+            rows, turn = rows[useful], turn[useful]
+            inputs = table.varied(rows, turn, after[useful])
             answers = self._keep(inputs)
-            old, new = self._signed(trial.rows, signature), signature(answers, self._bits)
+            old, new = self._signed(rows, signature), signature(answers, self._bits)
+            changes = zip(turn.tolist(), old, new, strict=True)
+            group = np.array([groups.setdefault(change, len(groups)) for change in changes])
             changed = [row for row, key in enumerate(new) if key is not None and key != old[row]]
-            found.append(trial.take(np.array(changed, dtype=np.intp)))
+            found.append(Segments(rows, turn, before[useful], after[useful], group).take(np.array(changed, np.intp)))
             novel = [row for row in changed if new[row] not in seen]
             seen.update(new)
+            keys += [new[row] for row in novel]
             table.extend(inputs, novel, [answers[row] for row in novel])
-        return Segments(
-            np.concatenate([item.rows for item in found]),
-            np.concatenate([item.cells for item in found]),
-            np.concatenate([item.near for item in found]),
-            np.concatenate([item.far for item in found]),
-        )
+        return Segments.joined(found)
+
+    def _rows(self, keys: list[Any], count: int) -> Places:
+        """Rows of the table, those of every answer equally often: a leaf that few rows reach gets its turn."""
+        frequency = Counter(keys[: self._table.rows])
+        weights = np.array([1 / frequency[key] for key in keys[: self._table.rows]])
+        chosen: Places = self._rng.choice(len(weights), size=count, p=weights / weights.sum())
+        return chosen
 
     def _signed(self, rows: Places, signature: Signature) -> list[Any]:
         return signature([self._table.answers[row] for row in rows], self._bits)
 
     def _spread(self, segments: Segments) -> Places:
-        """As many as fit a call, of all cells alike."""
+        """As many as fit a call: every change of answer once before any twice, and all cells alike."""
         order = self._rng.permutation(len(segments))
-        counts: Counter[int] = Counter()
-        ranks = np.empty(len(order), dtype=np.intp)
-        for place in order:
-            cell = int(segments.cells[place])
-            ranks[place] = counts[cell]
-            counts[cell] += 1
-        return order[np.argsort(ranks[order], kind="stable")][: self._size]
+        by_group, by_cell = _ranks(segments.groups[order]), _ranks(segments.cells[order])
+        chosen: Places = order[np.lexsort((by_cell, by_group))][: self._size]
+        return chosen
 
     def _halve(self, segments: Segments, signature: Signature) -> Segments:
         """Down to neighbouring numbers, all at once; without the segments in which every step is a change."""
@@ -185,7 +199,8 @@ class _Search:
             far[active[~same]] = centre[active[~same]]
             moved[active[same]] = True
         adjacent = middle(near, far) == np.minimum(near, far)
-        return Segments(segments.rows, segments.cells, near, far).take(np.flatnonzero(moved | adjacent))
+        halved = Segments(segments.rows, segments.cells, near, far, segments.groups)
+        return halved.take(np.flatnonzero(moved | adjacent))
 
     def _probe(self, ends: Segments) -> None:
         """Asks beside each boundary, and with a missing value in its place."""
@@ -214,3 +229,13 @@ class _Search:
         for case in cases:
             answers += case.answers or [None] * case.inputs.rows
         return (answers + [None] * rows)[:rows]
+
+
+def _ranks(values: Places) -> Places:
+    """For each how often the same value stands before it."""
+    counts: Counter[int] = Counter()
+    ranks = np.empty(len(values), dtype=np.intp)
+    for place, value in enumerate(values.tolist()):
+        ranks[place] = counts[value]
+        counts[value] += 1
+    return ranks

@@ -1,7 +1,7 @@
-"""Answers queries of a predict runtime: parse, wait for a lane, predict, render, all but the waiting in a thread.
+"""Answers queries of a model that runs in its worker process: check, wait for a lane, ask the worker, pass it on.
 
-Called by `app.py` on the loop. Small bodies are parsed at once, so that a client's mistake is answered without a
-lane; large ones in the lane, so that the loop stays free. Chat-like models get OpenAI bodies unwrapped.
+Called by `app.py` on the loop. A small body's envelope is read at once, so that a client's mistake is answered without
+a lane; everything else happens in the lane's thread and in the worker. Chat-like models get OpenAI bodies unwrapped.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from typing import Any
 import structlog
 
 from steelyard.errors import BadRequest, ModelFailed, SteelyardError
-from steelyard.protocols.media import media_of, require_json
-from steelyard.protocols.mlflow import Format, Invocation, parse_invocation, render_plain, render_predictions
+from steelyard.protocols.mlflow import parse_invocation
+from steelyard.protocols.query import Answer, Dialect, Query
 from steelyard.protocols.strict_json import decode_object
 from steelyard.replica.exchange import Exchange
 from steelyard.replica.lanes import Job, Lane
 from steelyard.replica.measures import Measures, PredictMeasures
+from steelyard.replica.queries import query_of
 from steelyard.runtimes.base import PredictRuntime
 from steelyard.wire.sse import DONE, encode_event
 
 INLINE_BYTES = 64 * 1024
 _QUEUE_PER_THREAD = 16
 _CHAT_TASKS = ("llm/v1/chat", "agent/v1/chat", "agent/v2/chat")
+_EMBEDDINGS_TASK = "llm/v1/embeddings"
 
-Parse = Callable[[], Invocation]
 
-
-class Invocations:
+class Predictions:
     """The lanes of one predict runtime and the way through them."""
 
-    def __init__(self, runtime: PredictRuntime, measures: Measures) -> None:
+    def __init__(self, runtime: PredictRuntime, name: str, measures: Measures) -> None:
         self._runtime = runtime
+        self._name = name  # of the endpoint
         width, times = runtime.max_concurrency, PredictMeasures(measures)
         self._interactive = Lane(
             "predict", width, _QUEUE_PER_THREAD * width, times.queue_s.observe, times.predict_s.observe
@@ -47,6 +48,10 @@ class Invocations:
         waiting = self._interactive.waiting
         return self._interactive.running + waiting, waiting
 
+    def resize(self, width: int) -> None:
+        """The runtime can take so many at once now."""
+        self._interactive.resize(width, _QUEUE_PER_THREAD * width)
+
     def refresh(self) -> None:
         """Nothing but the general gauges, which `app.py` keeps."""
 
@@ -56,25 +61,32 @@ class Invocations:
 
     def invocations(self, exchange: Exchange) -> None:
         """`POST /invocations`. Raises SteelyardError when the request is refused at once."""
-        request = exchange.request
-        media = media_of(request.header(b"content-type"), request.body)
-        self._answer(exchange, partial(parse_invocation, request.body, media))
+        self._answer(exchange, query_of(exchange, Dialect.MLFLOW, self._name))
 
     def chat(self, exchange: Exchange) -> None:
         """`POST /v1/chat/completions` of a model that takes messages. Raises SteelyardError."""
         if self._runtime.task not in _CHAT_TASKS:
             raise BadRequest("This endpoint serves no chat model; send the request to its /invocations path.")
-        require_json(exchange.request.header(b"content-type"), exchange.request.body)
-        self._answer(exchange, partial(_unwrapped_chat, exchange.request.body))
+        self._answer(exchange, query_of(exchange, Dialect.CHAT, self._name))
 
     def completions(self, exchange: Exchange) -> None:
         raise BadRequest("This endpoint serves no language model; send the request to its /invocations path.")
 
-    def _answer(self, exchange: Exchange, parse: Parse) -> None:
-        if len(exchange.request.body) <= INLINE_BYTES:
-            invocation = parse()
-            parse = partial(_given, invocation)
-        flow = _Flow(exchange, self._runtime, parse)
+    def embeddings(self, exchange: Exchange) -> None:
+        """`POST /v1/embeddings` of an embedding model. Raises SteelyardError."""
+        if self._runtime.task != _EMBEDDINGS_TASK:
+            raise BadRequest("This endpoint serves no embedding model; send the request to its /invocations path.")
+        self._answer(exchange, query_of(exchange, Dialect.EMBEDDINGS, self._name))
+
+    def infer(self, exchange: Exchange) -> None:
+        """Open Inference."""
+        self._answer(exchange, query_of(exchange, Dialect.OPEN_INFERENCE, self._name))
+
+    def _answer(self, exchange: Exchange, query: Query) -> None:
+        streams = partial(_streams, query)
+        if len(query.body) <= INLINE_BYTES:
+            streams = partial(_given, streams())
+        flow = _Flow(exchange, self._runtime, query, streams)
         lane = self._probe if exchange.priority == "probe" else self._interactive
         lane.submit(flow.job, exchange.deadline_s)
 
@@ -82,11 +94,12 @@ class Invocations:
 class _Flow:
     """One request in a lane: `_work` runs in the thread, everything else on the loop."""
 
-    def __init__(self, exchange: Exchange, runtime: PredictRuntime, parse: Parse) -> None:
+    def __init__(self, exchange: Exchange, runtime: PredictRuntime, query: Query, streams: Callable[[], bool]) -> None:
         self.job = Job(self._work, self._done)
         self._exchange = exchange
         self._runtime = runtime
-        self._parse = parse
+        self._query = query
+        self._streams = streams
         self._may_write = threading.Event()
         self._may_write.set()
         self._gone = False
@@ -95,26 +108,22 @@ class _Flow:
         exchange.reply.on_pause = self._may_write.clear
         exchange.reply.on_resume = self._may_write.set
 
-    def _work(self) -> bytes | None:
-        """The reply's body; None when it has been streamed."""
-        with structlog.contextvars.bound_contextvars(request_id=self._exchange.id):
-            invocation = self._parse()
-            if invocation.stream:
-                self._stream(invocation)
-                return None
-            output = self._runtime.predict(invocation)
-            render = render_plain if invocation.format is Format.UNWRAPPED else render_predictions
-            return render(output)
+    def _work(self) -> Answer | None:
+        """None when the answer has been streamed."""
+        with structlog.contextvars.bound_contextvars(request_id=self._query.request_id):
+            if not self._streams():
+                return self._runtime.answer(self._query, self._exchange.deadline_s)
+            self._stream()
+            return None
 
-    def _stream(self, invocation: Invocation) -> None:
-        pieces = self._runtime.predict_stream(invocation)
+    def _stream(self) -> None:
+        pieces = self._runtime.stream(self._query, self._exchange.deadline_s)
         try:
             for piece in pieces:
-                data = encode_event(render_plain(piece))
                 self._may_write.wait()
                 if self._gone:
                     return
-                self._call_loop(self._write, data)
+                self._call_loop(self._write, encode_event(piece))
         finally:
             close = getattr(pieces, "close", None)
             if close is not None:
@@ -130,7 +139,7 @@ class _Flow:
         self._may_write.set()
         self.job.drop()
 
-    def _done(self, body: bytes | None, error: BaseException | None) -> None:
+    def _done(self, answer: Answer | None, error: BaseException | None) -> None:
         exchange = self._exchange
         if isinstance(error, SteelyardError):
             exchange.fail(error)
@@ -138,21 +147,25 @@ class _Flow:
             exchange.fail(ModelFailed("The model tried to end its process."))
         elif error is not None:
             exchange.fail_unexpectedly(error)
-        elif body is not None:
-            exchange.send_json(body)
+        elif answer is not None:
+            exchange.send(answer)
         else:
             exchange.start_stream()
             exchange.reply.write(DONE)
             exchange.finish_stream()
 
 
-def _given(invocation: Invocation) -> Invocation:
-    return invocation
+def _streams(query: Query) -> bool:
+    """Whether the client wants a stream; reads the envelope. Raises BadRequest."""
+    if query.dialect is Dialect.MLFLOW and not query.media.is_columnar:
+        return parse_invocation(query.body, query.media).stream
+    if query.dialect is Dialect.CHAT:
+        value = decode_object(query.body)
+        if not isinstance(value.get("messages"), list):
+            raise BadRequest("The field 'messages' must be an array.", param="messages")
+        return value.get("stream") is True
+    return False
 
 
-def _unwrapped_chat(body: bytes) -> Invocation:
-    value = decode_object(body)
-    if not isinstance(value.get("messages"), list):
-        raise BadRequest("The field 'messages' must be an array.", param="messages")
-    value.pop("model", None)  # the endpoint's name, which the model knows nothing of
-    return Invocation(Format.UNWRAPPED, value, None, None, value.get("stream") is True)
+def _given(value: bool) -> bool:
+    return value

@@ -1,0 +1,150 @@
+"""A decoder compiled from a signature for the bodies that clients mostly send: typed by msgspec, no pandas.
+
+`MlflowCodec` asks it first. It accepts a subset of what the general path (`general.py`) accepts and decodes it to the
+same arrays, bit for bit; for everything else, faults and oddities alike, it says None, so that the general path alone
+decides and gives every error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import astuple
+
+from steelyard.protocols.inputs import Inputs
+from steelyard.protocols.mlflow.plan_columns import ColumnPlan, RowPlan, json_type
+from steelyard.protocols.mlflow.plan_split import SplitPlan
+from steelyard.protocols.mlflow.plan_tensors import TensorsPlan
+from steelyard.protocols.mlflow.schema import ArrayOf, ColumnType, InputSchema, ObjectOf
+
+_NOT_OURS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError)
+
+Read = Callable[[Any], "Inputs | None"]
+_Fields = dict[str, Any]
+_ALWAYS: Any = object()  # a field without a default
+_BY_ROW = ("instances", "inputs")
+
+
+class Plan:
+    """Safe in any number of threads."""
+
+    def __init__(self, split: SplitPlan | None, fields: _Fields, readers: dict[str, Read]) -> None:
+        """`fields`: each format's type in JSON; `readers` make rows of it."""
+        envelope = _struct("Envelope", [(name, kind | UnsetType, UNSET) for name, kind in fields.items()])
+        self._split = split
+        self._decode = msgspec.json.Decoder(envelope).decode
+        self._readers = readers
+
+    def decode(self, body: bytes) -> Inputs | None:
+        """The body's typed rows, or None: the general path decides."""
+        try:
+            if self._split is not None and b'"dataframe_split"' in body[:64]:
+                return self._split.decode(body)
+            return self._read(self._decode(body))
+        except _NOT_OURS:
+            return None
+
+    def _read(self, envelope: Any) -> Inputs | None:
+        given = [(name, value) for name in self._readers if (value := getattr(envelope, name)) is not UNSET]
+        if len(given) != 1:
+            return None
+        name, value = given[0]
+        return self._readers[name](value) if value else None
+
+
+def compile_plan(schema: InputSchema) -> Plan | None:
+    """None for a signature that nothing can be compiled from."""
+    if schema.tensors:
+        return _tensor_plan(schema)
+    if not schema.columns:
+        return None
+    fields, readers = _named_fields(schema) if schema.named else _unnamed_fields(schema)
+    return Plan(SplitPlan(schema), fields, readers)
+
+
+def _named_fields(schema: InputSchema) -> tuple[_Fields, dict[str, Read]]:
+    columns = schema.columns
+    rows = RowPlan(columns, [column.name for column in columns])
+    row = _named_struct(
+        "Row", [(column.name, json_type(column), _ALWAYS if column.required else None) for column in columns]
+    )
+    whole = _named_struct(
+        "Columns",
+        [(column.name, list[json_type(column)], _ALWAYS if column.required else UNSET) for column in columns],  # type: ignore[misc]
+    )
+    if row is None or whole is None:
+        return {}, {}
+    by_column = ColumnPlan(columns)
+    one_row = any(isinstance(column.nested, ArrayOf | ObjectOf) for column in columns)
+    sole = columns[0] if len(columns) == 1 and columns[0].type is not ColumnType.OTHER else None
+
+    def records(items: list[Any]) -> Inputs | None:
+        return rows.inputs([astuple(item) for item in items])
+
+    def inputs(value: Any) -> Inputs | None:
+        if not isinstance(value, list):
+            return records([value]) if one_row else by_column.inputs(astuple(value))
+        if sole is None or all(isinstance(item, row) for item in value):
+            return records(value)
+        return None if any(isinstance(item, row) for item in value) else by_column.inputs([value])
+
+    item: Any = row if sole is None else row | json_type(sole)
+    bodies: Any = (row if one_row else whole) | list[item]
+    fields = {"dataframe_records": list[row], "instances": list[item], "inputs": bodies}  # type: ignore[valid-type]
+    return fields, {"dataframe_records": records, "instances": inputs, "inputs": inputs}
+
+
+def _unnamed_fields(schema: InputSchema) -> tuple[_Fields, dict[str, Read]]:
+    """Rows by place."""
+    if any(column.type is ColumnType.OTHER for column in schema.columns):
+        return {}, {}
+    rows = RowPlan(schema.columns, range(len(schema.columns)))
+    return dict.fromkeys(_BY_ROW, list[rows.row_type]), dict.fromkeys(_BY_ROW, rows.inputs)  # type: ignore[name-defined]
+
+
+def _tensor_plan(schema: InputSchema) -> Plan | None:
+    try:
+        plan = TensorsPlan(schema)
+    except (KeyError, TypeError, ValueError):
+        return None
+    bare = plan.tensors[0].json_type
+    if not schema.named:
+        return Plan(None, dict.fromkeys(_BY_ROW, bare), dict.fromkeys(_BY_ROW, lambda data: plan.inputs([data])))
+    tensors = [(tensor.name, item) for tensor, item in zip(schema.tensors, plan.tensors, strict=True)]
+    whole = _named_struct("Tensors", [(name, item.json_type, _ALWAYS) for name, item in tensors])
+    row = _named_struct("Row", [(name, item.row_type, _ALWAYS) for name, item in tensors])
+    if whole is None or row is None:
+        return None
+    if len(tensors) == 1:
+
+        def only(value: Any) -> Inputs | None:
+            return plan.inputs([value] if isinstance(value, list) else astuple(value))
+
+        return Plan(None, {"instances": bare, "inputs": whole | bare}, dict.fromkeys(_BY_ROW, only))
+
+    def rows(value: list[Any]) -> Inputs | None:
+        return plan.inputs([list(items) for items in zip(*map(astuple, value), strict=True)])
+
+    fields = {"instances": list[row], "inputs": whole}  # type: ignore[valid-type]
+    return Plan(None, fields, {"instances": rows, "inputs": lambda value: plan.inputs(astuple(value))})
+
+
+def _named_struct(title: str, items: Sequence[tuple[str | None, Any, Any]]) -> Any:
+    """A struct of fields (name in JSON, type, default); None when msgspec cannot have such names."""
+    fields: list[Any] = []
+    for place, (_, kind, default) in enumerate(items):
+        if default is _ALWAYS:
+            fields.append((f"f{place}", kind))
+        else:
+            fields.append((f"f{place}", kind | (UnsetType if default is UNSET else None), default))
+    try:
+        return _struct(title, fields, {f"f{place}": name for place, (name, _, _) in enumerate(items)})
+    except (ValueError, TypeError):
+        return None
+
+
+def _struct(title: str, fields: list[Any], rename: dict[str, Any] | None = None) -> Any:
+    return msgspec.defstruct(title, fields, rename=rename, forbid_unknown_fields=True, gc=False, kw_only=True)

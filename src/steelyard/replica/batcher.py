@@ -1,0 +1,88 @@
+"""What waits together runs together: requests that arrived in one turn of the loop share one call of the model.
+
+Owned by `native.py`; it belongs to the replica's loop. An idle replica adds no delay, since a batch is whatever has
+come in by the end of the turn. Rows that the model refuses fail only their own request: the others run again alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import numpy as np
+
+from steelyard.errors import SteelyardError
+from steelyard.protocols.inputs import Inputs, Outputs, Records, join
+from steelyard.runtimes.proof.measure import Cost
+
+_JOIN_US = 4.0  # joining and splitting cost about as much per request
+
+Done = Callable[[Outputs | None, Exception | None], None]
+
+
+class Batcher:
+    """`budget_us` bounds one call, so that the loop is never held longer by a batch."""
+
+    def __init__(self, predict: Callable[[Inputs], Outputs], cost: Cost, budget_us: float) -> None:
+        self._predict = predict
+        self._most_rows = max(1, int((budget_us - cost.call_us) / max(cost.row_us, 0.001)))
+        self._joins = cost.call_us >= _JOIN_US
+        self._pending: list[tuple[Inputs, Done]] = []
+        self._call_soon = asyncio.get_running_loop().call_soon
+
+    def add(self, inputs: Inputs, done: Done) -> None:
+        """`done(outputs, error)` is called in this turn of the loop or the next."""
+        if not self._joins:
+            self._alone(inputs, done)
+            return
+        self._pending.append((inputs, done))
+        if len(self._pending) == 1:
+            self._call_soon(self._run)
+
+    def _run(self) -> None:
+        pending, self._pending = self._pending, []
+        start = 0
+        while start < len(pending):
+            rows = pending[start][0].rows
+            stop = start + 1
+            while stop < len(pending) and rows + pending[stop][0].rows <= self._most_rows:
+                rows += pending[stop][0].rows
+                stop += 1
+            self._together(pending[start:stop])
+            start = stop
+
+    def _together(self, group: list[tuple[Inputs, Done]]) -> None:
+        joined = join([inputs for inputs, _ in group]) if len(group) > 1 else None
+        if joined is not None:
+            try:
+                parts = split(self._predict(joined), [inputs.rows for inputs, _ in group])
+            except SteelyardError:
+                parts = None
+            if parts is not None:
+                for (_, done), part in zip(group, parts, strict=True):
+                    done(part, None)
+                return
+        for inputs, done in group:
+            self._alone(inputs, done)
+
+    def _alone(self, inputs: Inputs, done: Done) -> None:
+        try:
+            outputs = self._predict(inputs)
+        except Exception as error:
+            done(None, error)
+        else:
+            done(outputs, None)
+
+
+def split(outputs: Outputs, rows: list[int]) -> list[Outputs] | None:
+    """The answers of each request, as views; None when they are not as many as the rows."""
+    edges = np.cumsum(rows).tolist()
+    spans = list(zip([0, *edges[:-1]], edges, strict=True))
+    if isinstance(outputs, np.ndarray):
+        return [outputs[start:stop] for start, stop in spans] if len(outputs) == edges[-1] else None
+    arrays = outputs.arrays if isinstance(outputs, Records) else tuple(outputs.values())
+    if any(len(array) != edges[-1] for array in arrays):
+        return None
+    if isinstance(outputs, Records):
+        return [Records(outputs.names, tuple(array[start:stop] for array in arrays)) for start, stop in spans]
+    return [{name: array[start:stop] for name, array in outputs.items()} for start, stop in spans]
