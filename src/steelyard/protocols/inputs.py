@@ -63,14 +63,17 @@ class Inputs:
 
 
 def join(items: Sequence[Inputs]) -> Inputs | None:
-    """One after the other, without row labels; None when their names, dtypes or row shapes differ."""
+    """One after the other, without row labels; None when their names, dtypes or row shapes differ, or when a tensor has
+    not as many rows as its request, so that nobody could split the answer."""
     first = items[0]
     for item in items:
+        if any(part.ndim == 0 or len(part) != item.rows for part in item.parts):
+            return None
         if item.names != first.names or item.columnar is not first.columnar or not _alike(item, first):
             return None
     rows = sum(item.rows for item in items)
     if first.matrix is not None:
-        return Inputs(first.names, rows, np.concatenate([item.matrix for item in items]), (), first.columnar)  # type: ignore[arg-type]
+        return Inputs(first.names, rows, np.concatenate([item.matrix for item in items]), (), first.columnar)
     places = range(len(first.parts))
     parts = tuple(np.concatenate([item.parts[place] for item in items]) for place in places)
     return Inputs(first.names, rows, None, parts, first.columnar)

@@ -54,7 +54,7 @@ class MlflowCodec:
         return self.schema is not None and all(tensor.shape[:1] == (-1,) for tensor in self.schema.tensors)
 
     def check(self, body: bytes, media: Media) -> bool:
-        """What can be known before the data is read: raises BadRequest for a wrong envelope. Whether it is to stream."""
+        """Whether to stream, before the data is decoded. Raises BadRequest for a wrong envelope."""
         return media is Media.JSON and parse_envelope(body).stream
 
     def decode(self, body: bytes, media: Media) -> Decoded:

@@ -1,4 +1,4 @@
-"""The one coercion table: a column of JSON values (or CSV cells, or Arrow arrays) into an array of the signature's type.
+"""The one coercion table: a column of JSON values (or CSV cells, or Arrow arrays) as an array of its type.
 
 Every format ends here, so that the same data means the same thing in all of them. A value that the type cannot hold
 exactly is refused with the column's name and the row's number, never rounded, wrapped or guessed; only double and
@@ -82,12 +82,9 @@ def text_to_json(column: Column, text: str | None) -> Any:
     if text is None:
         return None
     if kind in RANGES:
-        return _number(text, int, text)
+        return _number(text, int)
     if kind in (ColumnType.FLOAT, ColumnType.DOUBLE):
-        if text.lower() == "nan":  # how pandas writes a missing value when asked to
-            return None
-        value = _number(text, float, text)
-        return value if isinstance(value, str) or math.isfinite(value) else text
+        return None if text.lower() == "nan" else _number(text, float)  # how pandas writes a missing value if asked to
     if kind is ColumnType.BOOLEAN:
         return _BOOLEANS.get(text.lower(), text)
     if kind is ColumnType.OTHER and text.startswith(_NESTED_TEXT) and not isinstance(column.nested, AnyValue | None):
@@ -95,11 +92,12 @@ def text_to_json(column: Column, text: str | None) -> Any:
     return text
 
 
-def _number(text: str, kind: Callable[[str], Any], otherwise: str) -> Any:
+def _number(text: str, kind: Callable[[str], Any]) -> Any:
     try:
-        return kind(text)
+        value = kind(text)
     except ValueError:
-        return otherwise
+        return text
+    return text if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _parsed(text: str) -> Any:

@@ -88,7 +88,7 @@ def _by_column(data: dict[str, Any], schema: InputSchema, label: str) -> tuple[C
         return {name: [value] for name, value in data.items()}, 1
     columns = {name: values if isinstance(values, list) else [values] for name, values in data.items()}
     known = [column.name for column in schema.columns if column.name in columns] if schema.named else list(columns)
-    lengths = {len(columns[name]) for name in known}  # type: ignore[index]
+    lengths = {len(columns[name]) for name in known}
     if len(lengths) > 1:
         raise InvalidParameter(f"The columns of '{label}' differ in length.", param=label)
     return columns, lengths.pop() if lengths else 0

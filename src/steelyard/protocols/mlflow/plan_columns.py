@@ -81,7 +81,7 @@ class ColumnPlan:
         self._packing = _shared_packing(columns)
 
     def inputs(self, values: Sequence[list[Any] | UnsetType]) -> Inputs | None:
-        given = [
+        given: list[tuple[Column, Name, Any]] = [
             (column, column.name, value)
             for column, value in zip(self._columns, values, strict=True)
             if value is not UNSET
@@ -92,7 +92,8 @@ class ColumnPlan:
         rows = lengths.pop()
         if self._packing is not None and len(given) == len(values):
             try:
-                return Inputs(self._names, rows, np.ascontiguousarray(self._packing.matrix(values, rows).T))
+                by_column = self._packing.matrix([value for _, _, value in given], rows)
+                return Inputs(self._names, rows, np.ascontiguousarray(by_column.T))
             except struct.error:
                 pass
         return table(given, rows, None)

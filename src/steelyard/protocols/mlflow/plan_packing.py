@@ -41,12 +41,12 @@ class Packing:
     def array(self, numbers: Sequence[Any]) -> NDArray[Any]:
         """1-D. Raises struct.error for a null or a number out of range."""
         result: NDArray[Any] = np.empty(len(numbers), self.dtype)
-        struct.pack_into(f"{len(numbers)}{self._code}", result, 0, *numbers)
+        struct.pack_into(f"{len(numbers)}{self._code}", result.data, 0, *numbers)
         return result
 
     def matrix(self, rows: Sequence[Sequence[Any]], width: int) -> NDArray[Any]:
         """(rows, width), of rows that have that width. Raises struct.error."""
         result: NDArray[Any] = np.empty((len(rows), width), self.dtype)
         numbers = rows[0] if len(rows) == 1 else chain.from_iterable(rows)
-        struct.pack_into(f"{result.size}{self._code}", result, 0, *numbers)
+        struct.pack_into(f"{result.size}{self._code}", result.data, 0, *numbers)
         return result

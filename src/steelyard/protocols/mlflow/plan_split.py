@@ -24,7 +24,7 @@ _SPACE = b" \t\r\n"
 _OPENING = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"dataframe_split"[ \t\r\n]*:[ \t\r\n]*\{')
 _KEY = re.compile(rb'[ \t\r\n]*"(columns|index|data)"[ \t\r\n]*:[ \t\r\n]*')
 _COMMA = re.compile(rb"[ \t\r\n]*,")
-_SCAN = json.JSONDecoder().scan_once
+_SCAN: Any = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # from a place in a text to a value and its end
 _NAMES = msgspec.json.Decoder(list[str | int])
 _INDEX = msgspec.json.Decoder(list[str | int | float] | None)
 
@@ -58,13 +58,13 @@ class SplitPlan:
         for head in self._heads:
             if body.startswith(head.start) and body.endswith(b"}}"):
                 return _rows(head, body[len(head.start) : -2])
-        head = self._head_of(body)
+        found = self._head_of(body)
         stop = _end_of_rows(body)
-        if head is None or stop is None:
+        if found is None or stop is None:
             return None
-        inputs = _rows(head, body[len(head.start) : stop])
-        if len(head.start) <= _MAX_HEAD_BYTES:
-            self._heads = (head, *self._heads[: _MAX_HEADS - 1])
+        inputs = _rows(found, body[len(found.start) : stop])
+        if len(found.start) <= _MAX_HEAD_BYTES:
+            self._heads = (found, *self._heads[: _MAX_HEADS - 1])
         return inputs
 
     def _head_of(self, body: bytes) -> _Head | None:
@@ -72,7 +72,8 @@ class SplitPlan:
         opening = _OPENING.match(body)
         if opening is None:
             return None
-        at, pieces, text = opening.end(), {}, body.decode("latin-1")  # a character per byte: places stay the same
+        pieces: dict[bytes, bytes] = {}
+        at, text = opening.end(), body.decode("latin-1")  # a character per byte: places stay the same
         while (key := _KEY.match(body, at)) is not None:
             if key[1] == b"data":
                 order = self._order(pieces.get(b"columns"))

@@ -35,7 +35,7 @@ def coerce_tensor(tensor: Tensor, label: str, data: Any) -> NDArray[Any]:
     found = _build(label, data, np.dtype(object))
     if dtype.kind == "O":
         return found
-    values = _leaves(label, found, dtype)
+    values: Any = _leaves(label, found, dtype)
     if dtype.kind == "f":
         values = np.array(values, dtype=np.float64)  # first, so that an integer is rounded as it is in a column
     with np.errstate(over="ignore"):
