@@ -141,6 +141,7 @@ def test_files_and_wheels_of_the_model_are_honoured_by_their_content(tmp_path):
         ("lib @ https://${TOKEN}@host.invalid/lib.whl", "environment variable"),
         ("--index-url https://host.invalid/?${AWS_SECRET_ACCESS_KEY}", "environment variable"),
         ("six==1.16.0 --global-option=--evil", "no requirement that can be read"),
+        ("name_", "no requirement that can be read"),
         ("not a requirement", "no requirement that can be read"),
     ],
 )

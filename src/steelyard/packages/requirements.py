@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import InvalidName, InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from steelyard.errors import ModelLoadError
@@ -226,13 +226,13 @@ def _plain(line: str) -> str:
     hashes = sorted(_HASH.findall(line))
     try:
         requirement = Requirement(_HASH.sub("", line).strip())
-    except InvalidRequirement:
+        requirement.name = canonicalize_name(requirement.name, validate=True)
+    except (InvalidRequirement, InvalidName):
         if "/" in line or line.startswith("."):
             raise _refused(
                 "a package at a path", "only wheels inside of the model can be installed from a path"
             ) from None
         raise _refused(f"'{line[:80]}'", "it is no requirement that can be read") from None
-    requirement.name = canonicalize_name(requirement.name)
     return " ".join([str(requirement), *(f"--hash={value}" for value in hashes)])
 
 
