@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +24,7 @@ from rig import report
 from rig.contenders import Model, contenders
 from rig.measure import Measured, Plan, measure_model
 from rig.processes import LOAD_CORE, SERVER_CORE
-from rig.train import TRAINERS
+from rig.train import TRAINERS, train
 
 CONNECTIONS = 16
 
@@ -43,7 +42,7 @@ def main() -> None:
     plan = Plan(arguments.rounds, arguments.seconds, CONNECTIONS)
     results: list[Measured] = []
     with TemporaryDirectory(prefix="bench-") as folder:
-        _train(arguments.models, Path(folder))
+        train(Path(folder), arguments.models)
         os.sched_setaffinity(0, {LOAD_CORE})
         for name in arguments.models:
             results += measure_model(Model(name, Path(folder) / name), chosen, plan)
@@ -52,15 +51,6 @@ def main() -> None:
     print(f"\n{report.verdicts(found)}")
     if arguments.json:
         print(json.dumps(report.as_json(results, found, plan, ENVIRONMENTS)))
-
-
-def _train(names: list[str], folder: Path) -> None:
-    """In a process of its own, so that this one stays small and quiet."""
-    print(f"training {', '.join(names)} …", file=sys.stderr, flush=True)
-    command = [sys.executable, "-m", "rig.train", str(folder), *names]
-    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(done.stderr)
 
 
 def _arguments() -> argparse.Namespace:

@@ -18,6 +18,8 @@ from time import perf_counter
 from rig.replies import HttpReply, whole_reply
 
 STALLED_S = 60.0  # a server that answers nothing for so long has failed
+LEAST_PER_CLIENT = 2  # answers that a window waits for, so that a slow server's figure is not one of chance
+LONGEST = 10  # times the length of a window that such waiting may take
 _READ_BYTES = 1 << 20
 
 
@@ -111,16 +113,16 @@ class ClosedLoop:
         self._first_error = ""
 
     def run(self, warm_s: float, seconds: float, server_cpu_s: Callable[[], float]) -> Load:
-        """Load for `warm_s`, then measure for `seconds`. Raises TimeoutError when the server stalls."""
+        """Load for `warm_s`, then measure for `seconds`, a slow server longer. Raises TimeoutError when it stalls."""
         gc.collect()
         gc.disable()
         try:
             for client in list(self._clients.values()):
                 self._send(client)
-            self._turn(perf_counter() + warm_s)
+            self._turn(warm_s)
             self._latencies_s, self._errors, self._first_error = [], 0, ""
             begin_s, cpu_before_s = perf_counter(), server_cpu_s()
-            self._turn(begin_s + seconds)
+            self._turn(seconds, LEAST_PER_CLIENT * len(self._clients))
             cpu_after_s, end_s = server_cpu_s(), perf_counter()
         finally:
             gc.enable()
@@ -136,10 +138,13 @@ class ClosedLoop:
             first_error=self._first_error,
         )
 
-    def _turn(self, until_s: float) -> None:
+    def _turn(self, seconds: float, least: int = 0) -> None:
+        """For `seconds`, or longer until `least` answers have come."""
         clients, latencies_s, poll = self._clients, self._latencies_s, self._epoll.poll
-        heard_s = perf_counter()
-        while (now_s := perf_counter()) < until_s:
+        begin_s = heard_s = perf_counter()
+        while (spent_s := perf_counter() - begin_s) < seconds or (
+            len(latencies_s) < least and spent_s < LONGEST * seconds
+        ):
             for number, events in poll(0.1):
                 client = clients[number]
                 if events & select.EPOLLOUT:
@@ -164,7 +169,7 @@ class ClosedLoop:
                 client.data = b""
                 self._check(client.exchange, reply)
                 self._send(client)
-            if now_s - heard_s > STALLED_S:
+            if begin_s + spent_s - heard_s > STALLED_S:
                 raise TimeoutError(f"No answer for {STALLED_S:.0f} s at {self._address}.")
 
     def _check(self, exchange: Exchange, reply: HttpReply) -> None:

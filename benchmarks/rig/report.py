@@ -81,16 +81,10 @@ def verdicts(found: dict[str, Any]) -> str:
 
 
 def as_json(results: list[Measured], found: dict[str, Any], plan: Plan, environments: Path) -> dict[str, Any]:
-    return _rounded(
-        {
-            **found,
-            "plan": asdict(plan),
-            "machine": _machine(environments),
-            "results": [
-                asdict(row) | {f"median_{key}": _middle(row, key) for key in Round.__annotations__} for row in results
-            ],
-        }
-    )
+    medians = [{f"median_{key}": _middle(row, key) for key in Round.__annotations__} for row in results]
+    rows = [asdict(row) | middle for row, middle in zip(results, medians, strict=True)]
+    whole = {**found, "plan": asdict(plan), "machine": _machine(environments), "results": rows}
+    return {key: _rounded(value) for key, value in whole.items()}
 
 
 def _line(row: Measured) -> str:

@@ -135,8 +135,8 @@ class WorkerLanes:
         if not window.full:
             self._grown, self._suspected = None, 0
             return None
-        if self._grown is not None and (retreat := self._retreat(window, now_s)) is not None:
-            return retreat
+        if self._grown is not None and (changed := self._judge_growth(window, now_s, room)) is not None:
+            return changed
         short = window.call_cpu_s < _TOO_SHORT_S and window.cpu_share > _FULL
         if short or now_s < self._held_until_s or window.cores_used >= SPARE * room.cores:
             return None
@@ -151,7 +151,7 @@ class WorkerLanes:
             shape = replace(self.shape, threads=1)
             return Decision(shape, "one call at a time for a moment, to see what the model does alone")
         share = window.cpu_share if self._alone_share is None else self._alone_share
-        if busy and self.shape.threads * share >= _HELD_UP * one_process:
+        if self._held_up(window, share):
             self._suspected += 1
             return self._more_processes(window, share, room) if self._suspected > 1 else None
         self._suspected = 0
@@ -160,14 +160,14 @@ class WorkerLanes:
     def _after_trial(self, window: _Window, now_s: float, room: Room) -> Decision:
         assert self._trial is not None
         (shape, calls_per_s), self._trial = self._trial, None
-        alone = replace(window, calls_per_s=calls_per_s)
+        share, alone_per_s = window.cpu_share, window.calls_per_s
+        together = replace(window, calls_per_s=calls_per_s, cores_used=calls_per_s * window.call_cpu_s)
         self.shape = shape
-        share = window.cpu_share
         found: Decision | None = None
-        if window.calls_per_s * PAYS >= calls_per_s:
-            found = self._more_processes(alone, share, room)
+        if shape.threads * alone_per_s >= _HELD_UP * calls_per_s:
+            found = self._more_processes(together, share, room)
         elif share < _CPU_BOUND:
-            found = self._more_threads(alone, share, room)
+            found = self._more_threads(together, share, room)
         return found or Decision(shape, "as before: nothing else would answer more")
 
     def _more_processes(self, window: _Window, share: float, room: Room) -> Decision | None:
@@ -193,12 +193,23 @@ class WorkerLanes:
         shape = replace(self.shape, threads=threads)
         return Decision(shape, f"a call computes {share:.0%} of its time and waits else: {_told(shape)}")
 
-    def _retreat(self, window: _Window, now_s: float) -> Decision | None:
+    def _held_up(self, window: _Window, share: float) -> bool:
+        """Whether a process is busy for about a core, though its calls would compute more if nothing stopped them."""
+        one_process = window.cores_used / self.shape.processes
+        return one_process >= SPARE and self.shape.threads * share >= _HELD_UP * one_process
+
+    def _judge_growth(self, window: _Window, now_s: float, room: Room) -> Decision | None:
         assert self._grown is not None
         (shape, calls_per_s), self._grown = self._grown, None
         if window.calls_per_s >= PAYS * calls_per_s:
             self._hold_s = HOLD_S
             return None
+        share = self._alone_share
+        if shape.processes == self.shape.processes and share is not None and self._held_up(window, share):
+            more = self._more_processes(window, share, room)  # threads did not help, since they share a lock
+            if more is not None:
+                self._grown = (shape, calls_per_s)
+                return more
         self._hold(now_s)
         return Decision(shape, f"more at once answered no more: back to {_told(shape)}")
 

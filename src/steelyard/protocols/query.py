@@ -19,7 +19,7 @@ class Dialect(enum.Enum):
     OPEN_INFERENCE = "open_inference"  # /v2/models/…/infer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that costs 2 µs per query
 class Query:
     """`json_bytes`: how much of an Open Inference body is JSON (`Inference-Header-Content-Length`); None: all."""
 
@@ -31,7 +31,7 @@ class Query:
     json_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answer:
     """A whole reply of status 200; `headers` beside content-type, names in lower case."""
 

@@ -12,13 +12,14 @@ from functools import partial
 
 from steelyard.errors import BadRequest, SteelyardError
 from steelyard.observe.machine import usable_cores
-from steelyard.protocols.inputs import Outputs
+from steelyard.protocols.inputs import Inputs, Outputs
+from steelyard.protocols.mlflow import render_predictions
 from steelyard.protocols.query import Answer, Dialect
 from steelyard.replica.batcher import Batcher
 from steelyard.replica.exchange import Exchange
 from steelyard.replica.lanes import Job, Lane
 from steelyard.replica.measures import Measures, PredictMeasures
-from steelyard.replica.queries import query_of
+from steelyard.replica.queries import media_of_request, query_of
 from steelyard.runtimes.native_model import NativeModel, Render
 
 INLINE_BYTES = 64 * 1024  # of a body that is decoded on the loop
@@ -54,7 +55,13 @@ class Native:
 
     def invocations(self, exchange: Exchange) -> None:
         """`POST /invocations`. Raises SteelyardError when the request is refused at once."""
-        self._take(exchange, Dialect.MLFLOW)
+        request = exchange.request
+        if len(request.body) > INLINE_BYTES:
+            self._take(exchange, Dialect.MLFLOW)
+        else:
+            self._predict(
+                exchange, self._model.decode_rows(request.body, media_of_request(request)), render_predictions
+            )
 
     def infer(self, exchange: Exchange) -> None:
         """Open Inference. Raises SteelyardError."""
@@ -75,7 +82,10 @@ class Native:
         if len(query.body) > INLINE_BYTES:
             self._defer(exchange, partial(model.answer, query))
             return
-        inputs, render = model.decode(query)
+        self._predict(exchange, *model.decode(query))
+
+    def _predict(self, exchange: Exchange, inputs: Inputs, render: Render) -> None:
+        model = self._model
         if model.cost.of(inputs.rows) > INLINE_US:
             self._defer(exchange, lambda: render(model.runtime.predict(inputs)))
         else:

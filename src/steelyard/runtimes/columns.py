@@ -77,7 +77,7 @@ class Columns:
 
 
 def refuse_unfit(matrix: NDArray[Any], features: tuple[Name, ...] | None, *, nan: bool, infinite: bool) -> None:
-    """BadRequest for the first NaN (or infinity) of a float matrix, unless `nan` (`infinite`) is what the model takes."""
+    """BadRequest for the first NaN (infinity) of a float matrix, unless `nan` (`infinite`) is what the model takes."""
     flat = matrix.ravel()
     if (nan and infinite) or math.isfinite(np.vdot(flat, flat)):  # one BLAS call, and right for all but huge numbers
         return

@@ -1,4 +1,4 @@
-"""Trees of scikit-learn, CatBoost and XGBoost: walked by LightGBM's evaluator, summed and finished as their own library does.
+"""Trees of scikit-learn, CatBoost and XGBoost: walked by LightGBM's evaluator, finished as their own library does.
 
 Opened by `native.py` from an artifact that `worker/export/` wrote as a LightGBM model text: that evaluator compares in
 double precision, and its one-row call is the fastest there is (Treelite's needs four times as long for a real forest,
@@ -61,8 +61,9 @@ class ForestRuntime:
 
 
 def _finish(options: dict[str, Any]) -> Callable[[Matrix], Matrix]:  # noqa: PLR0911  (one line per way)
-    """ "values": the sums, times `scale`, through `link`. "labels" and "probabilities" of `classes` (one list per
-    target) by `link`: "none" (sums are chances), "logistic" (one sum), "softmax". "isolation": ±1 beside `offset`. "xgboost": see `xgboost_answers.py`, `answer` its own."""
+    """The last step, by `finish`: "values" are the sums, times `scale`, through `link`; "labels" and "probabilities" of
+    `classes` (one list per target) go by `link`: "none" (sums are chances), "logistic" (one sum) or "softmax";
+    "isolation" is ±1 beside `offset`; "xgboost" has the `answer` of `xgboost_answers.py`."""
     kind, link = options["finish"], options.get("link", "none")
     if kind == "xgboost":
         objective, answer = Objective(options), Finish(options["answer"])

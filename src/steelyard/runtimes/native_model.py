@@ -11,6 +11,7 @@ from functools import partial
 from steelyard.errors import BadRequest
 from steelyard.protocols import open_inference
 from steelyard.protocols.inputs import Inputs, Outputs
+from steelyard.protocols.media import Media
 from steelyard.protocols.mlflow import InputSchema, MlflowCodec, render_predictions
 from steelyard.protocols.query import Answer, Dialect, Query
 from steelyard.runtimes.base import RowRuntime
@@ -35,14 +36,18 @@ class NativeModel:
             request = self._tensors.decode(query.body, query.json_bytes)
             encode = partial(open_inference.encode, request=request, model=query.model, output_name=self._output_name)
             return request.inputs, encode
-        decoded = self._codec.decode(query.body, query.media)
+        return self.decode_rows(query.body, query.media), render_predictions
+
+    def decode_rows(self, body: bytes, media: Media) -> Inputs:
+        """The rows of an MLflow body. Raises BadRequest and its kin."""
+        decoded = self._codec.decode(body, media)
         if decoded.stream:
             raise BadRequest("This model cannot stream; send the request without 'stream'.")
         if decoded.inputs is None:
             raise BadRequest(
                 "This model takes rows; send 'dataframe_split', 'dataframe_records', 'instances' or 'inputs'."
             )
-        return decoded.inputs, render_predictions
+        return decoded.inputs
 
     def answer(self, query: Query) -> bytes | Answer:
         """All of it, for a thread."""

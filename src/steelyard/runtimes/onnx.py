@@ -22,8 +22,8 @@ from steelyard.errors import BadRequest, ModelFailed, ModelLoadError
 from steelyard.protocols.inputs import Inputs, Outputs, Records
 from steelyard.runtimes.columns import Columns
 
-_FLOATS = {"tensor(float)": np.dtype(np.float32), "tensor(double)": np.dtype(np.float64)}
-_NUMBERS = _FLOATS | {
+_FLOATS: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(double)": np.dtype(np.float64)}
+_NUMBERS: dict[str, np.dtype[Any]] = _FLOATS | {
     "tensor(int64)": np.dtype(np.int64),
     "tensor(int32)": np.dtype(np.int32),
     "tensor(bool)": np.dtype(np.bool_),
@@ -106,7 +106,7 @@ class OnnxRuntime:
         if self._converted:
             if array.dtype.kind not in "biuf":
                 raise BadRequest("The model takes numbers in a column that has none.")
-            return array.astype(_NUMBERS[wanted], copy=False)
+            return np.asarray(array.astype(_NUMBERS[wanted], copy=False))
         if wanted == "tensor(float)" and array.dtype == np.float64:
             with np.errstate(over="ignore"):
                 return array.astype(np.float32)

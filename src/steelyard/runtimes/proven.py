@@ -47,6 +47,7 @@ from steelyard.runtimes.workers import WorkerRuntime
 
 _RECIPE = "1"  # counts up when the exporters, the native runtimes or the proof change what they do
 _PROOF_S = 4.0  # about what the reference may be asked for
+_MEASURE_S = 0.25  # for each runtime
 _SEED = 20261129
 _RECORD_FILE = "record.json"
 _ARTIFACTS = "artifacts"
@@ -176,14 +177,15 @@ class _Selecting:
         equal: list[tuple[str, Cost]] = []
         for contender in contenders:
             verdict = trial.verdict(contender.predict)
-            cost = (
-                measure(contender.predict, rows, time.perf_counter_ns) if verdict.equal and rows is not None else None
-            )
+            cost = None
+            if verdict.equal and rows is not None:
+                call = contender.native.predict if contender.native is not None else contender.predict
+                cost = measure(call, rows, time.perf_counter_ns, budget_s=_MEASURE_S)
             tried.append(Tried(runtime=contender.name, verdict=verdict, cost=cost))
             if cost is not None:
                 equal.append((contender.name, cost))
         if rows is not None:
-            equal.append((PRIMARY_VARIANT, measure(reference, rows, time.perf_counter_ns)))
+            equal.append((PRIMARY_VARIANT, measure(reference, rows, time.perf_counter_ns, budget_s=_MEASURE_S)))
         if not equal:
             why = trial.refusal or "the model answers none of the generated rows"
             return Selection(f"chose {PRIMARY_VARIANT}: {why.removeprefix('refused: ')}", worker=worker)

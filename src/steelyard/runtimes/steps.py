@@ -1,8 +1,8 @@
 """What a scikit-learn pipeline does to its columns before its last estimator, in plain numpy.
 
-Compiled once from an artifact's `options["steps"]`, which `worker/export/steps.py` writes; called by the linear, forest,
-lightgbm and xgboost runtimes for every query. It computes as scikit-learn does, operation by operation, so that not
-even a rounding differs; it never imports it.
+Compiled once from an artifact's `options["steps"]`, which `worker/export/pipeline.py` writes; called by the linear,
+forest, lightgbm and xgboost runtimes for every query. It computes as scikit-learn does, operation by operation, so that
+not even a rounding differs; it never imports it.
 
     steps     = [step, …]
     step      = {"kind": "subtract" | "divide" | "multiply" | "add", "array": NAME}

@@ -47,9 +47,9 @@ class WorkerRuntime:
     `extra_path`: folders for the workers' PYTHONPATH. `environment`: the user's variables. `max_concurrency`: the most
     places that the policy may take; None leaves them to it.
 
-    `name`, the variant that answers, may be changed at any time to another of `variants`. `on_resize(width)` is called, from any thread, when
-    `max_concurrency` has changed; `on_dead(reason)`, once, when the workers have died too often: the replica should
-    then exit.
+    `name`, the variant that answers, may be changed at any time to another of `variants`. `on_resize(width)` is
+    called, from any thread, when `max_concurrency` has changed; `on_dead(reason)`, once, when the workers have died
+    too often: the replica should then exit.
     """
 
     def __init__(

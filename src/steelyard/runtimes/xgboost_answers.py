@@ -30,7 +30,7 @@ class Finish:
         if kind == "values":
             return scores
         if kind == "argmax":
-            return scores.argmax(axis=1).astype(self._dtype, copy=False)
+            return np.asarray(scores.argmax(axis=1).astype(self._dtype, copy=False))
         if kind == "pair":
             return np.stack((1.0 - scores, scores), axis=1).astype(self._dtype, copy=False)
         if kind == "integers":

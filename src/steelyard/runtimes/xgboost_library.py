@@ -32,7 +32,7 @@ class Booster:
             self._library = ctypes.CDLL(library)
         except OSError:
             raise ModelLoadError(f"The library '{library}' cannot be loaded.") from None
-        self._library.XGBoosterPredictFromDense.argtypes = None
+        self._library.XGBoosterPredictFromDense.argtypes = None  # type: ignore[assignment]
         self._handle = ctypes.c_void_p()
         self._closed = False
         self._check(self._library.XGBoosterCreate(None, 0, ctypes.byref(self._handle)))

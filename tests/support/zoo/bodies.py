@@ -36,8 +36,10 @@ class Form:
 def forms(case: Case) -> list[Form]:
     """All ways in which this case's rows can be sent, the most usual first."""
     found = _FORMS[case.layout]
-    if case.layout == "table" and any("" in row for row in case.rows):
-        return [form for form in found if form.media != CSV]  # an empty cell of CSV is a missing value
+    if case.params is not None or (case.layout == "table" and any("" in row for row in case.rows)):
+        return [
+            form for form in found if form.media != CSV
+        ]  # which has no params, and whose empty cell is a missing one
     return found
 
 

@@ -46,7 +46,12 @@ class Nursery:
         self._pool.shutdown(cancel_futures=True)
 
     def _build(self, family: str, names: list[str]) -> None:
-        quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "OMP_NUM_THREADS": "1"}
+        quiet = {
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            "DO_NOT_TRACK": "true",
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+        }
         done = subprocess.run(
             [sys.executable, "-m", "support.zoo.build", family, str(self._root), *names],
             env={**os.environ, **quiet, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
@@ -54,6 +59,6 @@ class Nursery:
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=600,
         )
         assert done.returncode == 0, f"the family {family} cannot be built:\n{done.stderr[-3000:]}"

@@ -59,9 +59,9 @@ def compile_plan(schema: InputSchema) -> Plan | None:
     """None for a signature that nothing can be compiled from."""
     if schema.tensors:
         return _tensor_plan(schema)
-    if not schema.columns:
+    if not schema.columns or not schema.named:  # columns without names are rare, and the general path's
         return None
-    fields, readers = _named_fields(schema) if schema.named else _unnamed_fields(schema)
+    fields, readers = _named_fields(schema)
     return Plan(SplitPlan(schema), fields, readers)
 
 
@@ -95,14 +95,6 @@ def _named_fields(schema: InputSchema) -> tuple[_Fields, dict[str, Read]]:
     bodies: Any = (row if one_row else whole) | list[item]
     fields = {"dataframe_records": list[row], "instances": list[item], "inputs": bodies}  # type: ignore[valid-type]
     return fields, {"dataframe_records": records, "instances": inputs, "inputs": inputs}
-
-
-def _unnamed_fields(schema: InputSchema) -> tuple[_Fields, dict[str, Read]]:
-    """Rows by place."""
-    if any(column.type is ColumnType.OTHER for column in schema.columns):
-        return {}, {}
-    rows = RowPlan(schema.columns, range(len(schema.columns)))
-    return dict.fromkeys(_BY_ROW, list[rows.row_type]), dict.fromkeys(_BY_ROW, rows.inputs)  # type: ignore[name-defined]
 
 
 def _tensor_plan(schema: InputSchema) -> Plan | None:

@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 
 from steelyard.protocols.inputs import Inputs, join
-from steelyard.runtimes.proof.outcome import Predict
 from steelyard.runtimes.proof.prove import FULL, Effort
 
 SIZES = (1, 8, 64, 512)
@@ -49,7 +48,7 @@ class Choice:
     reason: str
 
 
-def measure(predict: Predict, inputs: Inputs, timer: TimerNs, *, budget_s: float = 0.5) -> Cost:
+def measure(predict: Callable[[Inputs], object], inputs: Inputs, timer: TimerNs, *, budget_s: float = 0.5) -> Cost:
     """The best of several calls of 1, 8, 64 and 512 rows; larger ones are left out where the budget does not hold them.
 
     `inputs`: one or more rows that the model answers, repeated as needed. Takes about `budget_s`, more only when one

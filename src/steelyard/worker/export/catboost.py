@@ -117,6 +117,6 @@ def _answer(estimator: Any, predict: str, scores: int) -> dict[str, Any]:
         options = {"finish": "labels", "link": link, "strict": True, "classes": [classes], "classes_dtype": dtype}
         return {**options, "column": scores > 1}
     loss = str(estimator.get_all_params().get("loss_function", ""))
-    if kind == "CatBoostRegressor" and loss.split(":")[0] in ("Poisson", "Tweedie"):
+    if kind == "CatBoostRegressor" and loss.split(":", maxsplit=1)[0] in ("Poisson", "Tweedie"):
         return {"finish": "values", "flat": True, "link": "exp"}
     return {"finish": "values", "flat": scores == 1}

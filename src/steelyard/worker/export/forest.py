@@ -58,7 +58,7 @@ def convert(source: Source, plan: Plan, folder: Path) -> tuple[Artifact, list[Tr
     if options["infinite"] and any((tree.threshold == np.inf).any() for tree in trees):
         raise Refused("It splits at infinity.")
     files = {"model": _MODEL, **save_arrays(folder, {**plan.arrays, **arrays})}
-    return Artifact(runtime="forest", features=source.features, files=files, options=options), trees
+    return Artifact(runtime="forest", features=source.features, files=files, options=options), list(trees)
 
 
 def takes(plan: Plan, value: float) -> bool:
@@ -105,7 +105,7 @@ def _mean(estimator: Any, predict: str) -> Parts:
     if width == 1:
         trees = [_nodes(tree, value[:, 0]) for tree, value in zip(members, values, strict=True)]
         return trees, {**options, "sum": "double"}, {}
-    trees = [_nodes(tree, np.zeros(tree.node_count)) for tree in members]
+    trees = [_nodes(tree, np.zeros(len(value))) for tree, value in zip(members, values, strict=True)]
     table, first_leaf = leaf_table(trees, values)
     return trees, {**options, "sum": "vector"}, {"values": table, "first_leaf": first_leaf}
 

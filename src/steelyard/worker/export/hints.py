@@ -1,6 +1,6 @@
 """Where a model changes its mind: split points and categories per input column, for the rows that the proof makes.
 
-Written as `OUT/hints.json` by `candidates.py`: {"thresholds": {column: [at most 64 floats]}, "categories": {column: […]}}.
+`candidates.py` writes it as `OUT/hints.json`: {"thresholds": {column: [up to 64 floats]}, "categories": {column: […]}}.
 Nothing here must be complete; the proof only looks closer at what is named.
 """
 

@@ -1,7 +1,7 @@
 """A scikit-learn pipeline taken apart: numpy steps for what comes before, and the estimator that comes last.
 
-Used by the converters of every family, since a pipeline may end in any of them. It raises Refused for a step that has no
-exact numpy form; `runtimes/steps.py` says what the steps mean.
+Used by the converters of every family, since a pipeline may end in any of them. It raises Refused for a step that has
+no exact numpy form; `runtimes/steps.py` says what the steps mean.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _branches(plan: Plan, transformer: Any, source: Source) -> None:
     origin: list[int | None] = []
     for _, fitted, chosen in transformer.transformers_:
         places = _places(chosen, source)
-        if isinstance(fitted, str) and fitted == "drop" or not places:
+        if (isinstance(fitted, str) and fitted == "drop") or not places:
             continue
         if (weights := transformer.transformer_weights) and weights:
             raise Refused("Its ColumnTransformer has weights.")
@@ -138,7 +138,7 @@ def _numeric(plan: Plan, step: Any) -> list[dict[str, Any]]:
     if kind == "SimpleImputer":
         return _imputer(plan, step)
     plan.origin = [None] * plan.width
-    finite = {"kind": "finite"}
+    finite: dict[str, Any] = {"kind": "finite"}
     if kind == "StandardScaler":
         scaled = [finite]
         if step.with_mean:

@@ -68,7 +68,7 @@ def _tree(place: int, tree: Tree) -> str:
     if leaves == 1:
         return f"Tree={place}\nnum_leaves=1\nnum_cat=0\nleaf_value={values}\nshrinkage=1\n\n\n"
     # the evaluator numbers inner nodes from 0 up and leaves from -1 down
-    number = np.where(inner, np.cumsum(inner) - 1, -np.cumsum(~inner))
+    number = np.where(inner, np.cumsum(inner) - 1, -np.cumsum(~inner, dtype=np.int64))
     threshold = np.asarray(tree.threshold, dtype=np.float64)[inner]
     if np.isnan(threshold).any() or (threshold == -np.inf).any():
         raise ValueError("a threshold that no number passes")

@@ -1,0 +1,103 @@
+"""Models exported by the real exporter and opened natively, with MLflow's own predict beside them to compare with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from steelyard.protocols.inputs import Inputs, Outputs, Records
+from steelyard.runtimes.native import open_native
+
+EXPORT_ALL = """
+import sys
+from steelyard.worker.export.__main__ import main
+for folder in sys.argv[1:]:
+    main([folder + "/model", folder + "/out"])
+"""
+
+
+@dataclass
+class Exported:
+    """`folder` holds `model` (MLflow's) and `out` (the exporter's)."""
+
+    folder: Path
+
+    def runtime(self, name: str):
+        return open_native(self.folder / "out" / name)
+
+    def refusal(self, name: str) -> str:
+        return (self.folder / "out" / name / "refused.txt").read_text().strip()
+
+    def names(self) -> set[str]:
+        return {path.parent.name for path in (self.folder / "out").glob("*/artifact.json")}
+
+    def reference(self, rows: Any) -> Any:
+        import mlflow.pyfunc
+
+        return mlflow.pyfunc.load_model(str(self.folder / "model")).predict(rows)
+
+
+def export_all(root: Path, savers: dict[str, Callable[[Path], None]]) -> dict[str, Exported]:
+    """Save each model and export them all in one process, so that its imports are paid once."""
+    for name, save in savers.items():
+        (root / name).mkdir()
+        save(root / name / "model")
+    folders = [str(root / name) for name in savers]
+    done = subprocess.run(
+        [sys.executable, "-c", EXPORT_ALL, *folders], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (root / "stderr").write_text(done.stderr)
+    return {name: Exported(root / name) for name in savers}
+
+
+def inputs_of(rows: Any) -> Inputs:
+    """What a decoder makes of a frame, a bare array or a dict of arrays."""
+    if isinstance(rows, np.ndarray):
+        return Inputs((None,), len(rows), None, (rows,), columnar=False)
+    if isinstance(rows, dict):
+        arrays = tuple(rows.values())
+        return Inputs(tuple(rows), len(arrays[0]), None, arrays, columnar=False)
+    dtypes = {str(dtype) for dtype in rows.dtypes}
+    names = tuple(rows.columns)
+    if len(dtypes) == 1 and np.dtype(rows.dtypes.iloc[0]).kind in "biuf":
+        return Inputs(names, len(rows), np.ascontiguousarray(rows.to_numpy()))
+    parts = []
+    for name in names:
+        part = rows[name].to_numpy()
+        parts.append(part if part.dtype.kind in "biuf" else np.array([_plain(item) for item in part], dtype=object))
+    return Inputs(names, len(rows), None, tuple(parts))
+
+
+def _plain(item: Any) -> Any:
+    return None if item is None or item != item else str(item)
+
+
+def assert_same(mine: Outputs, its: Any, *, exact: bool, rtol: float = 1e-9) -> None:
+    """Structure, dtype and values; floats to the last bit where `exact`."""
+    if isinstance(mine, Records):
+        assert list(mine.names) == list(its.columns)
+        for array, name in zip(mine.arrays, mine.names, strict=True):
+            assert_same(array, its[name].to_numpy(), exact=exact, rtol=rtol)
+        return
+    if isinstance(mine, dict):
+        assert list(mine) == list(its)
+        for name, array in mine.items():
+            assert_same(array, its[name], exact=exact, rtol=rtol)
+        return
+    its = np.asarray(its)
+    assert mine.shape == its.shape
+    if its.dtype.kind in "UO":
+        assert mine.tolist() == its.tolist()
+        return
+    assert mine.dtype == its.dtype
+    if exact or its.dtype.kind in "biu":
+        np.testing.assert_array_equal(mine, its)
+    else:
+        np.testing.assert_allclose(mine, its, rtol=rtol, atol=1e-12)
