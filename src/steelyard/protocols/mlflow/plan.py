@@ -87,7 +87,7 @@ def _named_fields(schema: InputSchema) -> tuple[_Fields, dict[str, Read]]:
     def inputs(value: Any) -> Inputs | None:
         if not isinstance(value, list):
             return records([value]) if one_row else by_column.inputs(astuple(value))
-        if sole is None or all(isinstance(item, row) for item in value):
+        if sole is None or _all(value, row):
             return records(value)
         return None if any(isinstance(item, row) for item in value) else by_column.inputs([value])
 
@@ -113,15 +113,24 @@ def _tensor_plan(schema: InputSchema) -> Plan | None:
     if len(tensors) == 1:
 
         def only(value: Any) -> Inputs | None:
-            return plan.inputs([value] if isinstance(value, list) else astuple(value))
+            if not isinstance(value, list):
+                return plan.inputs(astuple(value))
+            if isinstance(value[0], row):
+                return plan.inputs([[astuple(item)[0] for item in value]]) if _all(value, row) else None
+            return None if any(isinstance(item, row) for item in value) else plan.inputs([value])
 
-        return Plan(None, {"instances": bare, "inputs": whole | bare}, dict.fromkeys(_BY_ROW, only))
+        instances: Any = list[row | plan.tensors[0].row_type]  # type: ignore[misc]
+        return Plan(None, {"instances": instances, "inputs": whole | bare}, dict.fromkeys(_BY_ROW, only))
 
     def rows(value: list[Any]) -> Inputs | None:
         return plan.inputs([list(items) for items in zip(*map(astuple, value), strict=True)])
 
     fields = {"instances": list[row], "inputs": whole}  # type: ignore[valid-type]
     return Plan(None, fields, {"instances": rows, "inputs": lambda value: plan.inputs(astuple(value))})
+
+
+def _all(items: list[Any], kind: type) -> bool:
+    return all(isinstance(item, kind) for item in items)
 
 
 def _named_struct(title: str, items: Sequence[tuple[str | None, Any, Any]]) -> Any:
