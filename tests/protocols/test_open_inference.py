@@ -26,7 +26,6 @@ from steelyard.protocols.open_inference import (
     encode,
     metadata,
     output_name,
-    read_json_bytes,
 )
 from steelyard.protocols.query import Answer
 
@@ -485,11 +484,6 @@ def test_where_the_json_ends_is_checked():
             Decoder(IRIS).decode(body, length)
     with pytest.raises(BadRequest, match="0 left"):
         Decoder(IRIS).decode(body_of(tensor("x", "FP64", [1, 4], binary_data_size=32)))
-    assert read_json_bytes(None) is None
-    assert read_json_bytes(b"17") == 17
-    for value in (b"", b"-1", b"1.0", b"x", b"9" * 20):
-        with pytest.raises(BadRequest, match="whole number"):
-            read_json_bytes(value)
 
 
 # --- the answer

@@ -4,12 +4,11 @@
 `metadata` says what a model takes and gives. Replica and worker use the same three; nothing here does I/O.
 """
 
-from steelyard.protocols.open_inference.decode import Decoder, decode
+from steelyard.protocols.open_inference.decode import Decoder
 from steelyard.protocols.open_inference.envelope import (
     HEADER_LENGTH,
     InferRequest,
     RequestedOutput,
-    read_json_bytes,
 )
 from steelyard.protocols.open_inference.metadata import metadata, output_name
 from steelyard.protocols.open_inference.response import encode
@@ -19,9 +18,7 @@ __all__ = [
     "Decoder",
     "InferRequest",
     "RequestedOutput",
-    "decode",
     "encode",
     "metadata",
     "output_name",
-    "read_json_bytes",
 ]

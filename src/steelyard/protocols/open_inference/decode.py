@@ -131,11 +131,6 @@ class Decoder:
         return assemble(columns, rows, None)
 
 
-def decode(body: bytes, json_bytes: int | None, schema: InputSchema | None) -> InferRequest:
-    """One request of a model that is asked rarely; else keep a `Decoder`."""
-    return Decoder(schema).decode(body, json_bytes)
-
-
 def _signature_tensors(
     tensors: tuple[Tensor, ...], inputs: list[InputTensor], arrays: list[NDArray[Any]], envelope: Envelope
 ) -> Inputs:

@@ -68,15 +68,6 @@ class InferRequest:
 _decode = msgspec.json.Decoder(Envelope).decode
 
 
-def read_json_bytes(value: bytes | None) -> int | None:
-    """The header `inference-header-content-length`: how many bytes of the body are JSON. Raises BadRequest."""
-    if value is None:
-        return None
-    if not value.isdigit() or len(value) > 12:
-        raise BadRequest("The header Inference-Header-Content-Length must be a whole number of bytes.")
-    return int(value)
-
-
 def read_envelope(body: bytes, json_bytes: int | None) -> Envelope:
     """The JSON part of a body. Raises BadRequest or InvalidParameter."""
     if json_bytes is not None:
