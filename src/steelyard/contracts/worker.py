@@ -31,6 +31,7 @@ class Start(Message, frozen=True):
     unprivileged: bool
     home: str  # a folder for the model's process alone
     parent_pid: int
+    labels: dict[str, str]  # for the lines of its log: endpoint, replica
 
 
 class OpenSlot(Message, frozen=True):

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -55,12 +55,14 @@ class SlotEnded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start a worker. `extra_path`: folders for its PYTHONPATH; `environment` is the user's."""
+    """How to start a worker. `extra_path`: folders for its PYTHONPATH; `environment` is the user's; `labels` go into its
+    log lines."""
 
     python: Path
     extra_path: tuple[Path, ...]
     environment: Mapping[str, str]
     model: Path
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 class Slot:
@@ -213,7 +215,9 @@ class WorkerProcess:
 
     def _load(self, folder: Path) -> None:
         assert self._control is not None
-        start = Start(str(self._launch.model), self._unprivileged, str(folder / "home"), os.getpid())
+        start = Start(
+            str(self._launch.model), self._unprivileged, str(folder / "home"), os.getpid(), dict(self._launch.labels)
+        )
         try:
             self._control.send(_ENCODE(start))
             while (frame := self._control.receive()) is not None:

@@ -44,8 +44,8 @@ from steelyard.worker.faults import error_of
 class WorkerRuntime:
     """One model version and its workers.
 
-    `extra_path`: folders for the workers' PYTHONPATH. `environment`: the user's variables. `max_concurrency`: the most
-    places that the policy may take; None leaves them to it.
+    `extra_path`: folders for the workers' PYTHONPATH. `environment`: the user's variables. `labels`: for log lines.
+    `max_concurrency`: the most places that the policy may take; None leaves them to it.
 
     `name`, the variant that answers, may be changed at any time to another of `variants`. `on_resize(width)` is
     called, from any thread, when `max_concurrency` has changed; `on_dead(reason)`, once, when the workers have died
@@ -61,6 +61,7 @@ class WorkerRuntime:
         variant: str = PRIMARY_VARIANT,
         max_concurrency: int | None = None,
         environment: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         self.task = package.task
         self.streams = package.streamable
@@ -73,7 +74,7 @@ class WorkerRuntime:
         self._lanes = WorkerLanes(cores, max_concurrency)
         self.max_concurrency = self._lanes.shape.places
         self._lanes_lock = threading.Lock()
-        launch = Launch(python, tuple(extra_path), dict(environment or {}), package.path)
+        launch = Launch(python, tuple(extra_path), dict(environment or {}), package.path, dict(labels or {}))
         self._pool = WorkerPool(launch, cores, os.geteuid() == 0, self._workers_changed, self._died)
         self._loaded = False
         self._log = get_logger()

@@ -8,32 +8,24 @@ from __future__ import annotations
 
 import inspect
 import traceback
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from steelyard.contracts.worker import PRIMARY_VARIANT
 from steelyard.errors import BadRequest, ModelFailed, ModelLoadError, SteelyardError
 from steelyard.protocols import open_inference
-from steelyard.protocols.inputs import Inputs, Records
+from steelyard.protocols.inputs import Inputs
 from steelyard.protocols.media import Media
-from steelyard.protocols.mlflow import (
-    Format,
-    Invocation,
-    build_payload,
-    parse_invocation,
-    render_plain,
-    render_predictions,
-)
+from steelyard.protocols.mlflow import Decoded, Format, render_plain, render_predictions
 from steelyard.protocols.openai.embeddings import parse_embeddings, render_embeddings
 from steelyard.protocols.query import Answer, Dialect, Query
-from steelyard.protocols.strict_json import decode_object
 from steelyard.worker.coroutines import Coroutines, Gone
 from steelyard.worker.embeddings import embeddings_of
 from steelyard.worker.load import sentence
 from steelyard.worker.log import log
-from steelyard.worker.outcome import float_bits, packed, plain
+from steelyard.worker.outcome import float_bits, packed
 from steelyard.worker.pyfunc import PyfuncModel, failure
-from steelyard.worker.rows import inputs_of, payload_of
 
 
 class Answering:
@@ -49,19 +41,19 @@ class Answering:
             return self._infer(query, variant)
         if query.dialect is Dialect.EMBEDDINGS:
             return self._embed(query)
-        invocation = _invocation(query)
-        output = self._predict(invocation, variant)
-        return Answer(_render(invocation, output))
+        decoded = self._decode(query)
+        output = self._predict(decoded, variant)
+        render = render_plain if decoded.format is Format.UNWRAPPED else render_predictions
+        return Answer(render(output))
 
     def stream(self, query: Query) -> Iterator[bytes]:
         """The answer's pieces, each rendered. Raises SteelyardError or Gone; closing it ends the model's work."""
         if not self._model.streams:
             raise BadRequest("This model cannot stream; send the request without 'stream'.")
-        invocation = _invocation(query)
-        data, params = self._inputs(invocation)
+        decoded = self._decode(query)
         pieces: Iterator[Any] | None = None
         try:
-            produced = self._model.predict_stream(data, params)
+            produced = self._model.predict_stream(self._data(decoded), decoded.params)
             pieces = self._coroutines.items(produced) if isinstance(produced, AsyncIterator) else iter(produced)
             for piece in pieces:
                 yield render_plain(piece)
@@ -79,8 +71,10 @@ class Answering:
         if variant not in self._model.variants:
             raise BadRequest(f"This model has no variant '{variant}'.")
         try:
-            output = self._run(inputs, None if variant == "native" else payload_of(inputs), None, variant)
-            return packed(plain(output)), float_bits(output), None
+            with warnings.catch_warnings():  # rows that only a proof would send
+                warnings.simplefilter("ignore")
+                output = self._run(Decoded(inputs, Format.SPLIT), variant, expected=False)
+            return packed(output), float_bits(output), None
         except SteelyardError as error:
             return b"", None, type(error).__name__
 
@@ -102,72 +96,52 @@ class Answering:
             return False
         return True
 
+    def _decode(self, query: Query) -> Decoded:
+        if query.dialect is not Dialect.CHAT:
+            return self._model.codec.decode(query.body, query.media)
+        decoded = self._model.codec.decode(query.body, Media.JSON)
+        if decoded.format is not Format.UNWRAPPED or not isinstance(decoded.free.get("messages"), list):
+            raise BadRequest("The field 'messages' must be an array.", param="messages")
+        decoded.free.pop("model", None)  # the endpoint's name, which the model knows nothing of
+        return decoded
+
     def _infer(self, query: Query, variant: str) -> Answer:
         request = self._model.open_inference.decode(query.body, query.json_bytes)
-        if request.params is not None:
-            variant = PRIMARY_VARIANT
-        data = payload_of(request.inputs)
+        decoded = Decoded(request.inputs, Format.INPUTS, None, request.params)
         if self._model.package.from_type_hints and len(request.inputs.names) == 1:
-            data = request.inputs.arrays[0].tolist()
-        output = self._run(request.inputs, data, request.params, variant)
-        return open_inference.encode(output, request, query.model)
+            decoded = Decoded(None, Format.INPUTS, request.inputs.arrays[0].tolist(), request.params)
+        output = self._predict(decoded, variant)
+        return open_inference.encode(output, request, query.model, output_name=self._model.output_name)
 
     def _embed(self, query: Query) -> Answer:
         request = parse_embeddings(query.body)
-        output = self._run(None, {"input": request.texts}, None, PRIMARY_VARIANT)
+        output = self._run(Decoded(None, Format.UNWRAPPED, {"input": request.texts}), PRIMARY_VARIANT)
         vectors, tokens = embeddings_of(output)
         return Answer(render_embeddings(vectors, request, model=query.model, prompt_tokens=tokens))
 
-    def _predict(self, invocation: Invocation, variant: str) -> Any:
-        data, params = self._inputs(invocation)
-        if variant != PRIMARY_VARIANT and invocation.format is not Format.UNWRAPPED and params is None:
-            inputs = inputs_of(data) if variant == "native" else None
-            if variant != "native" or inputs is not None:
-                return self._run(inputs, data, None, variant)
-        return self._run(None, data, params, PRIMARY_VARIANT)
+    def _predict(self, decoded: Decoded, variant: str) -> Any:
+        """A variant is proven for typed rows without params; everything else goes by MLflow's own way."""
+        typed = decoded.inputs is not None and decoded.params is None
+        return self._run(decoded, variant if typed else PRIMARY_VARIANT)
 
-    def _run(self, inputs: Inputs | None, data: Any, params: dict[str, Any] | None, variant: str) -> Any:
+    def _run(self, decoded: Decoded, variant: str, *, expected: bool = True) -> Any:
+        """`expected`: the model should answer, so that its failure is worth a line in the log."""
         model = self._model
         try:
-            if variant == "native" and inputs is not None:
-                output = model.predict_native(inputs)
+            if variant == "native" and decoded.inputs is not None:
+                output = model.predict_native(decoded.inputs)
             elif variant == "frame":
-                output = model.predict_past_enforcement(data, params)
+                output = model.predict_past_enforcement(self._data(decoded))
             else:
-                output = model.predict(data, params)
+                output = model.predict(self._data(decoded), decoded.params)
             return self._coroutines.result(output) if inspect.isawaitable(output) else output
         except Gone:
             raise
         except BaseException as error:
-            raise _told(error) from error
+            raise (_told(error) if expected else failure(error)[0]) from error
 
-    def _inputs(self, invocation: Invocation) -> tuple[Any, dict[str, Any] | None]:
-        model = self._model
-        if invocation.format is Format.UNWRAPPED:  # a chat-like body: the signature's params stand beside the messages
-            data = invocation.data
-            params = {key: value for key, value in data.items() if key in model.param_names}
-            return {key: value for key, value in data.items() if key not in params}, params or None
-        if model.package.from_type_hints:
-            if invocation.format is not Format.INPUTS:
-                raise BadRequest("The model's inputs follow Python type hints; send them in 'inputs'.")
-            return invocation.data, invocation.params
-        return build_payload(invocation, model.schema), invocation.params
-
-
-def _invocation(query: Query) -> Invocation:
-    if query.dialect is Dialect.MLFLOW:
-        return parse_invocation(query.body, query.media)
-    value = decode_object(query.body)
-    if not isinstance(value.get("messages"), list):
-        raise BadRequest("The field 'messages' must be an array.", param="messages")
-    value.pop("model", None)  # the endpoint's name, which the model knows nothing of
-    return Invocation(Format.UNWRAPPED, value, None, None, value.get("stream") is True)
-
-
-def _render(invocation: Invocation, output: Any) -> bytes:
-    if invocation.format is Format.UNWRAPPED:
-        return render_plain(output)
-    return render_predictions(plain(output) if isinstance(output, Records) else output)
+    def _data(self, decoded: Decoded) -> Any:
+        return decoded.free if decoded.inputs is None else self._model.model_input(decoded.inputs)
 
 
 def _told(error: BaseException) -> SteelyardError:

@@ -12,13 +12,14 @@ import json
 import os
 from contextlib import suppress
 
+labels: dict[str, str] = {}  # whose model it is: set once, at the start
 request = contextvars.ContextVar("request", default="")
 _STDERR = 2
 
 
 def log(level: str, event: str, **values: object) -> None:
     """One line. Never raises: a full disk must not fail a prediction."""
-    line: dict[str, object] = {"process": "worker", "pid": os.getpid()}
+    line: dict[str, object] = {**labels, "process": "worker", "pid": os.getpid()}
     if request.get():
         line["request_id"] = request.get()
     now = datetime.datetime.now(datetime.timezone.utc)  # noqa: UP017

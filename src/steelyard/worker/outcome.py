@@ -10,21 +10,17 @@ from typing import Any
 
 import msgspec
 
+from steelyard.errors import ModelFailed
 from steelyard.protocols.inputs import Records
 from steelyard.protocols.mlflow import to_plain
 
 
-def plain(output: Any) -> Any:
-    """The output as JSON-ready values. Raises ModelFailed."""
-    if isinstance(output, Records):
-        columns = [to_plain(array) for array in output.arrays]
-        return [dict(zip(output.names, row, strict=True)) for row in zip(*columns, strict=True)]
-    return to_plain(output)
-
-
-def packed(value: Any) -> bytes:
-    """What `plain` made, as MessagePack: NaN and the infinities survive, and integers differ from floats."""
-    return msgspec.msgpack.encode(_without_raw(value))
+def packed(output: Any) -> bytes:
+    """As MessagePack, where NaN and the infinities survive, and integers differ from floats. Raises ModelFailed."""
+    try:
+        return msgspec.msgpack.encode(_without_raw(to_plain(output)))
+    except (UnicodeEncodeError, RecursionError, OverflowError, TypeError, ValueError) as error:
+        raise ModelFailed(f"The model's output cannot be written: {type(error).__name__}.") from None
 
 
 def _without_raw(value: Any) -> Any:

@@ -16,7 +16,7 @@ from steelyard.contracts.worker import PRIMARY_VARIANT
 from steelyard.errors import BadRequest, InvalidParameter, ModelFailed, ModelLoadError, SteelyardError
 from steelyard.packages import Package
 from steelyard.protocols.inputs import Inputs
-from steelyard.protocols.mlflow import InputSchema, parse_input_schema
+from steelyard.protocols.mlflow import InputSchema, MlflowCodec, to_frame, to_model_input
 from steelyard.protocols.open_inference import Decoder
 from steelyard.worker.load import sentence
 from steelyard.worker.native import native_predict
@@ -29,34 +29,40 @@ Params = dict[str, Any] | None
 
 
 class PyfuncModel:
-    """`schema` is its signature's inputs, `param_names` those of its signature's params; `variants` what it can."""
+    """`codec` and `open_inference` decode for it; `variants` are the ways that it can be asked in."""
 
     def __init__(self, package: Package, model: Any) -> None:
         """Raises ModelLoadError if the signature cannot be read."""
         self.package = package
         try:
-            self.schema: InputSchema | None = parse_input_schema(package.signature_inputs)
-            params = _params_schema(model)
-        except (ValueError, AttributeError) as error:
+            self.codec = MlflowCodec(package.signature_inputs, package.signature_params, package.from_type_hints)
+        except ValueError as error:
             raise ModelLoadError(f"The model's signature cannot be read: {sentence(error)}") from error
-        self.param_names = frozenset(item.name for item in params.params) if params else frozenset()
-        self.open_inference = Decoder(self.schema)
+        schema = self._schema = self.codec.schema
+        self.open_inference = Decoder(schema)
         self.streams = package.streamable and hasattr(model, "predict_stream")
         self._model = model
         self._predict = _with_params(model.predict)
-        self._past_enforcement = _past_enforcement(package, model, self.schema)
+        self._past_enforcement = _past_enforcement(package, model, schema)
         self._native = native_predict(package.flavors, model) if self._past_enforcement is not None else None
         ways = {"frame": self._past_enforcement, "native": self._native}
         self.variants = (PRIMARY_VARIANT, *(name for name, way in ways.items() if way is not None))
+
+    def model_input(self, inputs: Inputs) -> Any:
+        """A frame, an array or a dict of arrays, as MLflow's own enforcement would give."""
+        if self._schema is not None:
+            return to_model_input(inputs, self._schema)
+        if inputs.columnar:
+            return to_frame(inputs)
+        arrays = inputs.arrays
+        return arrays[0] if inputs.names == (None,) else dict(zip(inputs.names, arrays, strict=True))
 
     def predict(self, data: Any, params: Params) -> Any:
         """MLflow's own. Raises whatever the model raises; `failure` makes an error of it."""
         return self._predict(data, params)
 
-    def predict_past_enforcement(self, data: Any, params: Params) -> Any:
-        """The variant `frame`. Params need their schema's checks and defaults, so that they go by MLflow's own way."""
-        if params is not None or self.param_names:
-            return self._predict(data, params)
+    def predict_past_enforcement(self, data: Any) -> Any:
+        """The variant `frame`."""
         assert self._past_enforcement is not None
         return self._past_enforcement(data, None)
 
@@ -102,11 +108,6 @@ def _schema_fault(text: str) -> InvalidParameter:
     if not reason or " data " in reason or "`" in reason or len(reason) > 300:
         return InvalidParameter("The input does not fit the model's signature.", param=param)
     return InvalidParameter(f"The input does not fit the model's signature: {reason.rstrip('.')}.", param=param)
-
-
-def _params_schema(model: Any) -> Any:
-    read = getattr(model.metadata, "get_params_schema", None)
-    return read() if read is not None else None
 
 
 def _with_params(function: Callable[..., Any]) -> Callable[[Any, Params], Any]:

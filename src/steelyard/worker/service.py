@@ -47,7 +47,7 @@ from steelyard.worker.coroutines import Coroutines, Gone
 from steelyard.worker.faults import fault_of
 from steelyard.worker.frames import BrokenFrame, Channel
 from steelyard.worker.load import forbidden, load
-from steelyard.worker.log import log, request
+from steelyard.worker.log import labels, log, request
 from steelyard.worker.pyfunc import PyfuncModel
 from steelyard.worker.threads import use_threads
 
@@ -63,6 +63,7 @@ def serve(control: socket.socket) -> None:
     start = conversation.receive()
     if not isinstance(start, Start):
         return
+    labels.update(start.labels)
     unprivileged = _confine(start)
     began_s = time.monotonic()
     conversation.send(Progress("loading the model"))
