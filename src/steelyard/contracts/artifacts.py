@@ -14,7 +14,7 @@ import msgspec
 ARTIFACT_FILE = "artifact.json"
 REFUSED_FILE = "refused.txt"
 
-NativeRuntime = Literal["linear", "lightgbm", "xgboost", "forest", "treelite", "onnx"]
+NativeRuntime = Literal["linear", "lightgbm", "xgboost", "forest", "onnx"]
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):

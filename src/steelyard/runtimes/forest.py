@@ -5,7 +5,8 @@ double precision, and its one-row call is the fastest there is (Treelite's needs
 XGBoost's own an array header and a parsed configuration per call). It imports none of those packages.
 
 Options: `cast`: the float type to which the model's own library narrows its inputs; `nan`, `infinite`: whether it takes
-them; `missing`: a number that means NaN, or null; `divide`: by how much the sum is divided (a mean over trees), or
+them; `missing`: a number that means NaN, or null; `ceiling`: true when infinity goes where the largest number goes;
+`divide`: by how much the sum is divided (a mean over trees), or
 null; `sum`: see `leaf_sums.py`; `finish`, `link` and what they need: see `_finish`.
 """
 
@@ -26,6 +27,7 @@ from steelyard.runtimes.steps import Steps
 from steelyard.runtimes.xgboost_answers import Finish, Objective
 
 Matrix = NDArray[Any]
+_LARGEST = np.finfo(np.float64).max
 
 
 class ForestRuntime:
@@ -41,6 +43,7 @@ class ForestRuntime:
         self._infinite: bool = options["infinite"]
         self._missing: float | None = options["missing"]
         self._divide: float | None = options["divide"]
+        self._ceiling: bool = options.get("ceiling", False)
         self._finish = _finish(options)
 
     def predict(self, inputs: Inputs) -> Outputs:
@@ -51,6 +54,8 @@ class ForestRuntime:
         refuse_unfit(matrix, self._columns.features, nan=self._nan, infinite=self._infinite)
         if self._missing is not None:
             matrix = np.where(matrix == self._missing, np.nan, matrix)
+        if self._ceiling:
+            matrix = np.minimum(matrix, _LARGEST)
         sums = self._sums.of(matrix)
         if self._divide is not None:
             sums /= self._divide
@@ -61,7 +66,7 @@ class ForestRuntime:
 
 
 def _finish(options: dict[str, Any]) -> Callable[[Matrix], Matrix]:  # noqa: PLR0911  (one line per way)
-    """The last step, by `finish`: "values" are the sums, times `scale`, through `link`; "labels" and "probabilities" of
+    """The last step, by `finish`: "values" are the sums through `link`; "labels" and "probabilities" of
     `classes` (one list per target) go by `link`: "none" (sums are chances), "logistic" (one sum) or "softmax";
     "isolation" is ±1 beside `offset`; "xgboost" has the `answer` of `xgboost_answers.py`."""
     kind, link = options["finish"], options.get("link", "none")

@@ -55,8 +55,8 @@ def convert(source: Source, plan: Plan, folder: Path) -> tuple[Artifact, list[Tr
             "width": plan.width,
         }
     )
-    if options["infinite"] and any((tree.threshold == np.inf).any() for tree in trees):
-        raise Refused("It splits at infinity.")
+    # a split of NaN from everything else has the threshold infinity, which the text has as the largest double
+    options["ceiling"] = any((np.asarray(tree.threshold) == np.inf).any() for tree in trees)
     files = {"model": _MODEL, **save_arrays(folder, {**plan.arrays, **arrays})}
     return Artifact(runtime="forest", features=source.features, files=files, options=options), list(trees)
 

@@ -90,10 +90,11 @@ def _inputs(source: Source, model: Any, by_column: bool) -> tuple[list[dict[str,
         if "object" in source.dtypes:
             raise Refused("It has text columns, and nothing in it that encodes them.")
         return [{"name": "rows", "columns": None, "flat": False}], [("rows", kinds.DoubleTensorType([None, width]))]
+    encoded = _known_categories(model)
     inputs, types = [], []
     for place, (feature, dtype) in enumerate(zip(source.features or (), source.dtypes, strict=True)):
         kind = kinds.StringTensorType if dtype == "object" else kinds.DoubleTensorType
-        if np.dtype(dtype).kind in "biu":
+        if feature in encoded and np.dtype(dtype).kind in "biu":  # only an encoder tells integers from doubles
             kind = kinds.Int64TensorType
         inputs.append({"name": str(feature), "columns": [place], "flat": False})
         types.append((str(feature), kind([None, 1])))
@@ -132,5 +133,5 @@ def _known_categories(model: Any) -> dict[Any, Any]:
         encoder = fitted.steps[-1][1] if type(fitted).__name__ == "Pipeline" else fitted
         categories = getattr(encoder, "categories_", None)
         if categories is not None and isinstance(chosen, (list, tuple, np.ndarray)):
-            known.update({name: values[0] for name, values in zip(chosen, categories, strict=False)})
+            known.update({name: values[0] for name, values in zip(chosen, categories, strict=False) if len(values)})
     return known

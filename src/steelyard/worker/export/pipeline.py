@@ -137,6 +137,8 @@ def _numeric(plan: Plan, step: Any) -> list[dict[str, Any]]:
     kind = type(step).__name__
     if kind == "SimpleImputer":
         return _imputer(plan, step)
+    if kind == "FunctionTransformer" and step.func is None:  # how newer releases write "passthrough"
+        return []
     plan.origin = [None] * plan.width
     finite: dict[str, Any] = {"kind": "finite"}
     if kind == "StandardScaler":
