@@ -1,5 +1,6 @@
 """Real replica processes over their Unix sockets."""
 
+import atexit
 import json
 import os
 import shutil
@@ -53,6 +54,10 @@ class Model(PythonModel):
 '''
 
 
+HOME = Path(tempfile.mkdtemp(prefix="replica-home-"))  # of all replicas here, so that each model is proven once
+atexit.register(shutil.rmtree, HOME, ignore_errors=True)
+
+
 class RunningReplica:
     """A replica process that a test started."""
 
@@ -65,6 +70,7 @@ class RunningReplica:
         (self.folder / "spec.json").write_text(json.dumps(values))
         self.log = self.folder / "log.txt"
         env = {**os.environ, "STEELYARD_LIFELINE_FD": str(pipe_read), "MARK": str(self.folder / "mark")}
+        env["STEELYARD_HOME"] = str(HOME)
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "steelyard.replica", str(self.folder)],

@@ -77,7 +77,7 @@ def test_client_faults_have_one_sentence_and_their_status(iris_replica, content,
 
 def test_the_platforms_own_paths(iris_replica):
     ready = iris_replica.http.get("/ready").json()
-    assert (ready["state"], ready["runtime"], ready["task"]) == ("ready", "pyfunc", None)
+    assert (ready["state"], ready["runtime"], ready["task"]) == ("ready", "linear", None)
     assert iris_replica.http.get("/health").status_code == 200
     assert 'steelyard_replica_requests_total{endpoint="small",served_entity="small-1",status="200"}' in (
         iris_replica.http.get("/metrics").text
@@ -97,7 +97,7 @@ def test_it_takes_more_headers_than_the_router_lets_through(iris_replica):
     [
         ("/v1/chat/completions", "/invocations"),
         ("/v1/completions", "/invocations"),
-        ("/v1/embeddings", "not supported"),
+        ("/v1/embeddings", "/invocations"),
         ("/v1/responses", "not supported"),
     ],
 )

@@ -124,8 +124,7 @@ def test_a_classifier_answers_by_each_variant_and_compares(tmp_path):
         rows = np.array(saved.split["data"])
         inputs = Inputs(tuple(saved.split["columns"]), len(rows), rows)
         for variant in runtime.variants:
-            runtime.variant = variant
-            assert runtime.name == variant
+            runtime.name = variant
             assert predictions(runtime.answer(query({"dataframe_split": saved.split}))) == saved.predictions
             assert runtime.outcome(inputs, variant).plain == saved.predictions
     finally:

@@ -156,7 +156,9 @@ class Replica:
         def building(under_way: bool) -> None:
             app.building = under_way
 
-        return Wishes(self._settings, self._spec.max_concurrency, self._spec.environment_vars, say, building)
+        spec = self._spec
+        labels = {"endpoint": spec.endpoint, "replica": spec.id}
+        return Wishes(self._settings, spec.max_concurrency, spec.environment_vars, labels, say, building)
 
     def _serve_native(self, model: NativeModel) -> None:
         app = self._app

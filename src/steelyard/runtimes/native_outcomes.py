@@ -6,9 +6,10 @@ Used by `select.py` for candidates and for the check of a kept verdict.
 from __future__ import annotations
 
 from steelyard.protocols.inputs import Inputs
+from steelyard.protocols.mlflow import to_plain
 from steelyard.runtimes.base import RowRuntime
 from steelyard.runtimes.proof.outcome import Outcome, Predict
-from steelyard.worker.outcome import float_bits, plain
+from steelyard.worker.outcome import float_bits
 
 
 def outcomes_of(runtime: RowRuntime) -> Predict:
@@ -17,7 +18,7 @@ def outcomes_of(runtime: RowRuntime) -> Predict:
     def predict(inputs: Inputs) -> Outcome:
         try:
             outputs = runtime.predict(inputs)
-            return Outcome(plain(outputs), float_bits(outputs) or 64)
+            return Outcome(to_plain(outputs), float_bits(outputs) or 64)
         except Exception as error:  # also what no runtime should raise: it is then not equal
             return Outcome(None, error=type(error).__name__)
 

@@ -12,6 +12,7 @@ import contextlib
 import platform
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from steelyard.protocols.media import Media
 from steelyard.protocols.mlflow import InputSchema, MlflowCodec, parse_input_schema
 from steelyard.runtimes.bare_files import BARE, packaged
 from steelyard.runtimes.base import RowRuntime
-from steelyard.runtimes.candidates import Candidate, export
+from steelyard.runtimes.candidates import Candidate, Candidates, export
 from steelyard.runtimes.native import open_native
 from steelyard.runtimes.native_model import NativeModel
 from steelyard.runtimes.native_outcomes import outcomes_of
@@ -46,7 +47,7 @@ from steelyard.runtimes.worker_process import Launch
 from steelyard.runtimes.workers import WorkerRuntime
 
 _RECIPE = "1"  # counts up when the exporters, the native runtimes or the proof change what they do
-_PROOF_S = 4.0  # about what the reference may be asked for
+_PROOF_S = 3.0  # about what the reference may be asked for
 _MEASURE_S = 0.25  # for each runtime
 _SEED = 20261129
 _RECORD_FILE = "record.json"
@@ -142,25 +143,34 @@ class _Selecting:
         return Selection(reason, native=self._native(runtime, record.cost))
 
     def prove(self, key: str) -> Selection:
-        """Load the reference, try everything, choose, and keep the verdict."""
+        """Load the reference and convert the model at the same time, compare, choose, and keep the verdict."""
         environment = self._environment()
-        worker = self._started(environment, PRIMARY_VARIANT)
-        try:
-            with self._verdicts.draft() as draft:
-                selection = self._choose(worker, environment, draft, key)
-        except (SteelyardError, OSError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
-            log.error("proof_failed", trace=traceback.format_exc())
-            reason = f"chose {PRIMARY_VARIANT}: the proof of others failed ({type(error).__name__}), see the log"
-            return Selection(reason, worker=worker)
+        launch = Launch(environment.python, (), self._wishes.environment_vars, self._package.path)
+        with self._verdicts.draft() as draft, ThreadPoolExecutor(1, "export") as exporting:
+            exported = exporting.submit(export, launch, draft / "exported")
+            worker = self._started(environment, PRIMARY_VARIANT)
+            try:
+                self._wishes.say("converting the model")
+                candidates = exported.result()
+                selection = self._choose(worker, candidates, draft, key)
+            except (
+                SteelyardError,
+                OSError,
+                ValueError,
+                ArithmeticError,
+                LookupError,
+                TypeError,
+                AttributeError,
+            ) as error:
+                log.error("proof_failed", trace=traceback.format_exc())
+                reason = f"chose {PRIMARY_VARIANT}: the proof of others failed ({type(error).__name__}), see the log"
+                return Selection(reason, worker=worker)
         if selection.native is not None:
             worker.close()
             environment.release()
         return selection
 
-    def _choose(self, worker: WorkerRuntime, environment: Environment, draft: Path, key: str) -> Selection:
-        self._wishes.say("converting the model")
-        launch = Launch(environment.python, (), self._wishes.environment_vars, self._package.path)
-        candidates = export(launch, draft / "exported")
+    def _choose(self, worker: WorkerRuntime, candidates: Candidates, draft: Path, key: str) -> Selection:
         self._wishes.say("comparing runtimes")
 
         def reference(inputs: Inputs) -> Outcome:
@@ -176,6 +186,8 @@ class _Selecting:
         contenders += [_Contender(name, _variant(worker, name)) for name in worker.variants if name != PRIMARY_VARIANT]
         equal: list[tuple[str, Cost]] = []
         for contender in contenders:
+            if contender.native is None and equal:
+                break  # a process away, the worker's own ways cannot be faster
             verdict = trial.verdict(contender.predict)
             cost = None
             if verdict.equal and rows is not None:
@@ -256,6 +268,7 @@ class _Selecting:
             variant=variant,
             max_concurrency=self._wishes.max_concurrency,
             environment=self._wishes.environment_vars,
+            labels=self._wishes.labels,
         )
         worker.load()
         self._wishes.say("predicting the input example")

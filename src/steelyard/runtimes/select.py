@@ -26,11 +26,12 @@ _LLM = {Kind.GGUF: "a GGUF file", Kind.HUGGING_FACE: "a Hugging Face folder"}
 @dataclass(frozen=True, slots=True)
 class Wishes:
     """`say` takes what is being done now, `building` whether that is the model's environment. `environment_vars` are
-    the user's; `max_concurrency` None is the runtime's own choice."""
+    the user's; `labels` say in logs whose model it is; `max_concurrency` None is the runtime's own choice."""
 
     settings: Settings
     max_concurrency: int | None = None
     environment_vars: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     say: Callable[[str], None] = lambda _: None
     building: Callable[[bool], None] = lambda _: None
 

@@ -55,8 +55,8 @@ class SlotEnded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start a worker. `extra_path`: folders for its PYTHONPATH; `environment` is the user's; `labels` go into its
-    log lines."""
+    """How to start a worker. `extra_path`: folders for its PYTHONPATH; `environment` is the user's; `labels` go into
+    its log lines."""
 
     python: Path
     extra_path: tuple[Path, ...]

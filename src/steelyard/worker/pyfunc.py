@@ -16,8 +16,8 @@ from steelyard.contracts.worker import PRIMARY_VARIANT
 from steelyard.errors import BadRequest, InvalidParameter, ModelFailed, ModelLoadError, SteelyardError
 from steelyard.packages import Package
 from steelyard.protocols.inputs import Inputs
-from steelyard.protocols.mlflow import InputSchema, MlflowCodec, to_frame, to_model_input
-from steelyard.protocols.open_inference import Decoder
+from steelyard.protocols.mlflow import InputSchema, MlflowCodec, parse_input_schema, to_frame, to_model_input
+from steelyard.protocols.open_inference import Decoder, output_name
 from steelyard.worker.load import sentence
 from steelyard.worker.native import native_predict
 
@@ -40,6 +40,7 @@ class PyfuncModel:
             raise ModelLoadError(f"The model's signature cannot be read: {sentence(error)}") from error
         schema = self._schema = self.codec.schema
         self.open_inference = Decoder(schema)
+        self.output_name = _output_name(package)
         self.streams = package.streamable and hasattr(model, "predict_stream")
         self._model = model
         self._predict = _with_params(model.predict)
@@ -98,6 +99,13 @@ def failure(error: BaseException) -> tuple[SteelyardError, bool]:
             return InvalidParameter(message, param="params"), False
     message = f"The model raised {type(error).__name__}; its log has the details under this request's id."
     return ModelFailed(message), True
+
+
+def _output_name(package: Package) -> str:
+    try:
+        return output_name(parse_input_schema(package.signature_outputs))
+    except ValueError:  # outputs that only MLflow understands
+        return output_name(None)
 
 
 def _schema_fault(text: str) -> InvalidParameter:
