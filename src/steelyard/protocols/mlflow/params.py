@@ -6,6 +6,7 @@ is dropped, as MLflow does. A null stands for no value, where the param takes on
 
 from __future__ import annotations
 
+import copy
 import datetime
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ def check_params(params: Params | None, schema: ParamsSchema | None) -> Params |
         return None
     params = params or {}
     return {
-        param.name: _checked(param, params[param.name]) if param.name in params else param.default
+        param.name: _checked(param, params[param.name]) if param.name in params else copy.deepcopy(param.default)
         for param in schema.params
     }
 
