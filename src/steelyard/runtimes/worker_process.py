@@ -55,7 +55,7 @@ class SlotEnded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start a worker. `extra_path`: folders for its PYTHONPATH; `environment` is the user's; `labels` go into
+    """How to start a worker. `extra_path`: for its PYTHONPATH; `environment` is the user's; `labels` go into
     its log lines."""
 
     python: Path
