@@ -66,6 +66,43 @@ def signatures() -> dict[str, Any]:
     }
 
 
+def described(name: str) -> str:
+    """The signature in a line: `a: long, b: double (optional)`."""
+    if name == "hinted":
+        return "list of objects with name: str, age: int, note: str or null, by type hints"
+    signature = signatures()[name]
+    if signature is None:
+        return "none"
+    inputs = ", ".join(_one(item) for item in signature.inputs.to_dict())
+    params = ", ".join(
+        f"{item.name}: {item.dtype.name}{' list' if item.shape else ''}" for item in signature.params or ()
+    )
+    return inputs + (f"; params {params}" if params else "")
+
+
+def _one(item: dict[str, Any]) -> str:
+    if item["type"] == "tensor":
+        spec = item["tensor-spec"]
+        text = f"tensor of {spec['dtype']} {list(spec['shape'])}"
+    else:
+        text = _type(item) + ("" if item.get("required", True) else " (optional)")
+    return f"{item['name']}: {text}" if "name" in item else text
+
+
+def _type(item: dict[str, Any]) -> str:
+    if item["type"] == "array":
+        return f"array of {_type(item['items'])}"
+    if item["type"] == "map":
+        return f"map of {_type(item['values'])}"
+    if item["type"] == "object":
+        fields = ", ".join(
+            f"{name}: {_type(field)}{'' if field.get('required', True) else ' (optional)'}"
+            for name, field in item["properties"].items()
+        )
+        return f"object of {fields}"
+    return str(item["type"])
+
+
 def save(name: str, root: Path) -> Path:
     """Save the model of that name under `root`, if it is not there yet; returns its folder."""
     import mlflow.pyfunc

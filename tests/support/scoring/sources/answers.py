@@ -71,7 +71,6 @@ MADE = {
     "ValueError": lambda: _raise(ValueError("a secret of the row")),
     "KeyError": lambda: _raise(KeyError("a secret of the row")),
     "MlflowException": lambda: _raise(MlflowException("a secret of the row")),
-    "SystemExit": lambda: _raise(SystemExit(3)),
 }
 
 

@@ -46,7 +46,7 @@ def _cell(value):
 class Echo(PythonModel):
     def predict(self, context, model_input, params=None):
         given = describe(model_input)
-        return given if params is None else f"{given}; {_cell(params)}"
+        return given if params is None else f"{given}; {_cell(dict(sorted(params.items())))}"
 
 
 set_model(Echo())

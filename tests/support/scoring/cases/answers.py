@@ -1,0 +1,55 @@
+"""What a model may return or raise: a theme of the table, one request a line."""
+
+# ruff: noqa: E501
+# fmt: off
+
+from support.scoring.case import Case
+
+TITLE = "What a model may return or raise"
+CASES = [
+    Case("list", "answers", {"inputs": {"ask": ["list"]}}, mlflow="200 [1, 2.5, \"x\", true, null]", ours="200 [1, 2.5, \"x\", true, null]"),
+    Case("tuple", "answers", {"inputs": {"ask": ["tuple"]}}, mlflow="200 [1, 2]", ours="200 [1, 2]"),
+    Case("nothing", "answers", {"inputs": {"ask": ["nothing"]}}, mlflow="200 null", ours="200 null"),
+    Case("number", "answers", {"inputs": {"ask": ["number"]}}, mlflow="200 7", ours="200 7"),
+    Case("text", "answers", {"inputs": {"ask": ["text"]}}, mlflow="200 grün 😀", ours="200 grün 😀"),
+    Case("whole double", "answers", {"inputs": {"ask": ["whole double"]}}, mlflow="200 [1.0, 2.0]", ours="200 [1.0, 2.0]"),
+    Case("nan in list", "answers", {"inputs": {"ask": ["nan in list"]}}, mlflow="200 [1.0, NaN, Infinity, -Infinity]", ours="200 [1.0, null, null, null]", why="NaN and infinities have no JSON form; they become null."),
+    Case("nan in array", "answers", {"inputs": {"ask": ["nan in array"]}}, mlflow="200 [1.0, NaN, Infinity]", ours="200 [1.0, null, null]", why="NaN and infinities have no JSON form; they become null."),
+    Case("nan in frame", "answers", {"inputs": {"ask": ["nan in frame"]}}, mlflow="200 [{\"a\": 1.0}, {\"a\": NaN}]", ours="200 [{\"a\": 1.0}, {\"a\": null}]", why="NaN and infinities have no JSON form; they become null."),
+    Case("float32", "answers", {"inputs": {"ask": ["float32"]}}, mlflow="200 [0.10000000149011612]", ours="200 [0.10000000149011612]"),
+    Case("float16", "answers", {"inputs": {"ask": ["float16"]}}, mlflow="200 [0.0999755859375]", ours="200 [0.0999755859375]"),
+    Case("large integers", "answers", {"inputs": {"ask": ["large integers"]}}, mlflow="200 [9223372036854775807, -9223372036854775808, 9007199254740993]", ours="200 [9223372036854775807, -9223372036854775808, 9007199254740993]"),
+    Case("unsigned", "answers", {"inputs": {"ask": ["unsigned"]}}, mlflow="200 [18446744073709551615]", ours="200 [18446744073709551615]"),
+    Case("huge integer", "answers", {"inputs": {"ask": ["huge integer"]}}, mlflow="200 [1000000000000000000000000000000]", ours="200 [1000000000000000000000000000000]"),
+    Case("booleans", "answers", {"inputs": {"ask": ["booleans"]}}, mlflow="200 [true, false]", ours="200 [true, false]"),
+    Case("matrix", "answers", {"inputs": {"ask": ["matrix"]}}, mlflow="200 [[0, 1], [2, 3]]", ours="200 [[0, 1], [2, 3]]"),
+    Case("text array", "answers", {"inputs": {"ask": ["text array"]}}, mlflow="200 [\"a\", \"ü\"]", ours="200 [\"a\", \"ü\"]"),
+    Case("bytes array", "answers", {"inputs": {"ask": ["bytes array"]}}, mlflow="200 [\"YQ==\\n\"]", ours="200 [\"YQ==\"]", why="Base64 without MLflow's line break."),
+    Case("bytes", "answers", {"inputs": {"ask": ["bytes"]}}, mlflow="200 [\"AP8=\\n\"]", ours="200 [\"AP8=\"]", why="Base64 without MLflow's line break."),
+    Case("numpy scalar", "answers", {"inputs": {"ask": ["numpy scalar"]}}, mlflow="200 1.5", ours="200 1.5"),
+    Case("scalars in list", "answers", {"inputs": {"ask": ["scalars in list"]}}, mlflow="200 [1, 0.5]", ours="200 [1, 0.5]"),
+    Case("datetime array", "answers", {"inputs": {"ask": ["datetime array"]}}, mlflow="200 [1704067200000000000]", ours="200 [\"2024-01-01T00:00:00\"]", why="Text as in a table, not a count of nanoseconds."),
+    Case("frame", "answers", {"inputs": {"ask": ["frame"]}}, mlflow="200 [{\"a\": 1, \"b\": \"x\"}, {\"a\": 2, \"b\": NaN}]", ours="200 [{\"a\": 1, \"b\": \"x\"}, {\"a\": 2, \"b\": null}]", why="NaN has no JSON form; it becomes null."),
+    Case("frame with index", "answers", {"inputs": {"ask": ["frame with index"]}}, mlflow="200 [{\"a\": 1}]", ours="200 [{\"a\": 1}]"),
+    Case("frame of times", "answers", {"inputs": {"ask": ["frame of times"]}}, mlflow="200 [{\"t\": \"2024-01-01T12:00:00\"}, {\"t\": \"NaT\"}]", ours="200 [{\"t\": \"2024-01-01T12:00:00\"}, {\"t\": null}]", why="A missing time is null, not the text NaT."),
+    Case("nullable integers", "answers", {"inputs": {"ask": ["nullable integers"]}}, mlflow="200 [{\"n\": 1}, {\"n\": null}]", ours="200 [{\"n\": 1}, {\"n\": null}]"),
+    Case("categories", "answers", {"inputs": {"ask": ["categories"]}}, mlflow="200 [{\"c\": \"x\"}, {\"c\": \"y\"}]", ours="200 [{\"c\": \"x\"}, {\"c\": \"y\"}]"),
+    Case("series", "answers", {"inputs": {"ask": ["series"]}}, mlflow="200 [{\"0\": 1}, {\"0\": 2}]", ours="200 [{\"0\": 1}, {\"0\": 2}]"),
+    Case("named series", "answers", {"inputs": {"ask": ["named series"]}}, mlflow="200 [{\"score\": 1}, {\"score\": 2}]", ours="200 [{\"score\": 1}, {\"score\": 2}]"),
+    Case("numbered columns", "answers", {"inputs": {"ask": ["numbered columns"]}}, mlflow="200 [{\"0\": 1, \"1\": 2}]", ours="200 [{\"0\": 1, \"1\": 2}]"),
+    Case("same column twice", "answers", {"inputs": {"ask": ["same column twice"]}}, mlflow="200 [{\"a\": 2}]", ours="500 MODEL_ERROR", why="MLflow drops one of the two."),
+    Case("dict of arrays", "answers", {"inputs": {"ask": ["dict of arrays"]}}, mlflow="200 {\"label\": [1, 2], \"p\": [[0.5], [0.25]]}", ours="200 {\"label\": [1, 2], \"p\": [[0.5], [0.25]]}"),
+    Case("dict with numbers as keys", "answers", {"inputs": {"ask": ["dict with numbers as keys"]}}, mlflow="200 {\"1\": \"one\"}", ours="200 {\"1\": \"one\"}"),
+    Case("times", "answers", {"inputs": {"ask": ["times"]}}, mlflow="200 [\"2024-01-01T12:00:00\", \"2024-01-01\"]", ours="200 [\"2024-01-01T12:00:00\", \"2024-01-01\"]"),
+    Case("decimal", "answers", {"inputs": {"ask": ["decimal"]}}, mlflow="500", ours="200 [1.5]", why="Written as a number."),
+    Case("uuid", "answers", {"inputs": {"ask": ["uuid"]}}, mlflow="500", ours="200 [\"00000000-0000-0000-0000-000000000005\"]", why="Written as text."),
+    Case("set", "answers", {"inputs": {"ask": ["set"]}}, mlflow="500", ours="500 MODEL_ERROR"),
+    Case("complex", "answers", {"inputs": {"ask": ["complex"]}}, mlflow="500", ours="500 MODEL_ERROR"),
+    Case("lone surrogate", "answers", {"inputs": {"ask": ["lone surrogate"]}}, mlflow='200 \ud800', ours="500 MODEL_ERROR", why="It has no UTF-8 form."),
+    Case("deep", "answers", {"inputs": {"ask": ["deep"]}}, mlflow="500", ours="500 MODEL_ERROR"),
+    Case("empty", "answers", {"inputs": {"ask": ["empty"]}}, mlflow="200 []", ours="200 []"),
+    Case("empty frame", "answers", {"inputs": {"ask": ["empty frame"]}}, mlflow="200 []", ours="200 []"),
+    Case("ValueError", "answers", {"inputs": {"ask": ["ValueError"]}}, mlflow="400 BAD_REQUEST", ours="500 MODEL_ERROR", why="The model failed, not the client; the trace stays in its log."),
+    Case("KeyError", "answers", {"inputs": {"ask": ["KeyError"]}}, mlflow="400 BAD_REQUEST", ours="500 MODEL_ERROR", why="The model failed, not the client; the trace stays in its log."),
+    Case("MlflowException", "answers", {"inputs": {"ask": ["MlflowException"]}}, mlflow="500 INTERNAL_ERROR", ours="500 MODEL_ERROR"),
+]

@@ -1,0 +1,56 @@
+"""CSV: a theme of the table, one request a line."""
+
+# ruff: noqa: E501
+# fmt: off
+
+from support.scoring.case import CSV, Case
+
+TITLE = "CSV"
+CASES = [
+    Case("CSV", "table", "a,b,c\n1,2.5,s\n2,3.5,t\n", mlflow="200 a: int64 [1, 2], b: float64 [2.5, 3.5], c: object [\"s\", \"t\"]", ours="200 a: int64 [1, 2], b: float64 [2.5, 3.5], c: object [\"s\", \"t\"]", media=CSV),
+    Case("without a last line break", "table", "a,b,c\n1,2.5,s", mlflow="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]", ours="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]", media=CSV),
+    Case("CRLF", "table", "a,b,c\r\n1,2.5,s\r\n", mlflow="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]", ours="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]", media=CSV),
+    Case("another order", "table", "c,b,a\ns,2.5,1\n", mlflow="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]", ours="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]", media=CSV),
+    Case("a column too many", "table", "a,b,c,d\n1,2.5,s,4\n", mlflow="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]", ours="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]", media=CSV),
+    Case("a missing column", "table", "a,b\n1,2.5\n", mlflow="400 INVALID_PARAMETER_VALUE", ours="400 c", media=CSV),
+    Case("a quoted comma", "table", "a,b,c\n1,2.5,\"s, t\"\n", mlflow="200 a: int64 [1], b: float64 [2.5], c: object [\"s, t\"]", ours="200 a: int64 [1], b: float64 [2.5], c: object [\"s, t\"]", media=CSV),
+    Case("a quoted line break", "table", "a,b,c\n1,2.5,\"s\nt\"\n", mlflow="200 a: int64 [1], b: float64 [2.5], c: object [\"s\\nt\"]", ours="200 a: int64 [1], b: float64 [2.5], c: object [\"s\\nt\"]", media=CSV),
+    Case("a doubled quote", "table", "a,b,c\n1,2.5,\"s \"\"t\"\"\"\n", mlflow="200 a: int64 [1], b: float64 [2.5], c: object [\"s \\\"t\\\"\"]", ours="200 a: int64 [1], b: float64 [2.5], c: object [\"s \\\"t\\\"\"]", media=CSV),
+    Case("an empty double", "table", "a,b,c\n1,,s\n", mlflow="200 a: int64 [1], b: float64 [nan], c: object [\"s\"]", ours="200 a: int64 [1], b: float64 [nan], c: object [\"s\"]", media=CSV),
+    Case("an empty string", "table", "a,b,c\n1,2.5,\n", mlflow="200 a: int64 [1], b: float64 [2.5], c: object [nan]", ours="200 a: int64 [1], b: float64 [2.5], c: object [null]", why="Missing text is null, as in JSON.", media=CSV),
+    Case("a quoted empty string", "table", "a,b,c\n1,2.5,\"\"\n", mlflow="200 a: int64 [1], b: float64 [2.5], c: object [nan]", ours="200 a: int64 [1], b: float64 [2.5], c: object [null]", why="Missing text is null, as in JSON.", media=CSV),
+    Case("an empty long", "table", "a,b,c\n,2.5,s\n", mlflow="400 BAD_REQUEST", ours="400 a", media=CSV),
+    Case("NaN for a double", "table", "a,b,c\n1,NaN,s\n", mlflow="200 a: int64 [1], b: float64 [nan], c: object [\"s\"]", ours="200 a: int64 [1], b: float64 [nan], c: object [\"s\"]", media=CSV),
+    Case("inf for a double", "table", "a,b,c\n1,inf,s\n", mlflow="200 a: int64 [1], b: float64 [inf], c: object [\"s\"]", ours="400 b", why="JSON has no infinity either.", media=CSV),
+    Case("NA for a string", "table", "a,b,c\n1,2.5,NA\n", mlflow="200 a: int64 [1], b: float64 [2.5], c: object [nan]", ours="200 a: int64 [1], b: float64 [2.5], c: object [\"NA\"]", why="MLflow drops the text NA; only an empty cell is missing.", media=CSV),
+    Case("digits for a string", "table", "a,b,c\n1,2.5,007\n", mlflow="200 a: int64 [1], b: float64 [2.5], c: object [\"007\"]", ours="200 a: int64 [1], b: float64 [2.5], c: object [\"007\"]", media=CSV),
+    Case("1.0 for a long", "table", "a,b,c\n1.0,2.5,s\n", mlflow="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]", ours="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]", media=CSV),
+    Case("1.5 for a long", "table", "a,b,c\n1.5,2.5,s\n", mlflow="400 BAD_REQUEST", ours="400 a", media=CSV),
+    Case("text for a long", "table", "a,b,c\nx,2.5,s\n", mlflow="400 BAD_REQUEST", ours="400 a", media=CSV),
+    Case("text for a double", "table", "a,b,c\n1,x,s\n", mlflow="400 BAD_REQUEST", ours="400 b", media=CSV),
+    Case("2^53 + 1 for a long", "table", "a,b,c\n9007199254740993,2.5,s\n", mlflow="200 a: int64 [9007199254740993], b: float64 [2.5], c: object [\"s\"]", ours="200 a: int64 [9007199254740993], b: float64 [2.5], c: object [\"s\"]", media=CSV),
+    Case("2^63 for a long", "table", "a,b,c\n9223372036854775808,2.5,s\n", mlflow="400 BAD_REQUEST", ours="400 a", media=CSV),
+    Case("spaces around a number", "table", "a,b,c\n 1 , 2.5 ,s\n", mlflow="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]", ours="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]", media=CSV),
+    Case("1_000 for a long", "table", "a,b,c\n1_000,2.5,s\n", mlflow="400 BAD_REQUEST", ours="400 a", media=CSV),
+    Case("true for a boolean", "boolean", "x\ntrue\nFalse\n", mlflow="200 x: bool [true, false]", ours="200 x: bool [true, false]", media=CSV),
+    Case("1 for a boolean", "boolean", "x\n1\n", mlflow="200 x: bool [true]", ours="400 x", why="Only true and false are booleans.", media=CSV),
+    Case("a datetime", "datetime", "x\n2024-01-01T00:00:00\n", mlflow="400 BAD_REQUEST", ours="200 x: datetime64[ns] [2024-01-01T00:00:00]", why="The same rows mean the same in CSV and JSON.", media=CSV),
+    Case("base64 for binary", "binary", "x\nAQL/\n", mlflow="200 x: object [\"AQL/\"]", ours="200 x: object [b'\\x01\\x02\\xff']", why="The same rows mean the same in CSV and JSON.", media=CSV),
+    Case("2^31 for an integer", "integer", "x\n2147483648\n", mlflow="400 BAD_REQUEST", ours="400 x", media=CSV),
+    Case("1e40 for a float", "float", "x\n1e40\n", mlflow="200 x: float32 [inf]", ours="400 x", why="No 32-bit float holds it; MLflow makes it infinite.", media=CSV),
+    Case("an empty optional long", "long?", "k,x\n1,5\n2,\n", mlflow="400 BAD_REQUEST", ours="400 x", media=CSV),
+    Case("an empty optional double", "double?", "k,x\n1,\n", mlflow="200 k: int64 [1], x: float64 [nan]", ours="200 k: int64 [1], x: float64 [nan]", media=CSV),
+    Case("an empty body of CSV", "table", "", mlflow="400 BAD_REQUEST", ours="400", media=CSV),
+    Case("a header alone", "table", "a,b,c\n", mlflow="200 a: int64 [], b: float64 [], c: object []", ours="400", why="No rows are refused in every form alike.", media=CSV),
+    Case("a short row", "table", "a,b,c\n1,2.5\n", mlflow="200 a: int64 [1], b: float64 [2.5], c: object [nan]", ours="400", why="MLflow fills the row with missing values.", media=CSV),
+    Case("a long row", "table", "a,b,c\n1,2.5,s,4\n", mlflow="400 BAD_REQUEST", ours="400", media=CSV),
+    Case("a column twice", "table", "a,a,b,c\n1,2,2.5,s\n", mlflow="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]", ours="400", why="Which of the two is meant is not clear.", media=CSV),
+    Case("semicolons", "table", "a;b;c\n1;2.5;s\n", mlflow="400 INVALID_PARAMETER_VALUE", ours="400 a", media=CSV),
+    Case("a byte order mark in CSV", "table", b"\xef\xbb\xbfa,b,c\n1,2.5,s\n", mlflow="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]", ours="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]", media=CSV),
+    Case("bytes that are no UTF-8 in CSV", "table", b"a,b,c\n1,2.5,\xff\n", mlflow="400 BAD_REQUEST", ours="400", media=CSV),
+    Case("umlauts", "table", "a,b,c\n1,2.5,grün\n", mlflow="200 a: int64 [1], b: float64 [2.5], c: object [\"grün\"]", ours="200 a: int64 [1], b: float64 [2.5], c: object [\"grün\"]", media=CSV),
+    Case("an open quote", "table", "a,b,c\n1,2.5,\"s\n", mlflow="400 BAD_REQUEST", ours="400", media=CSV),
+    Case("an empty line between", "table", "a,b,c\n1,2.5,s\n\n2,3.5,t\n", mlflow="200 a: int64 [1, 2], b: float64 [2.5, 3.5], c: object [\"s\", \"t\"]", ours="200 a: int64 [1, 2], b: float64 [2.5, 3.5], c: object [\"s\", \"t\"]", media=CSV),
+    Case("CSV for a tensor", "tensor", "p,q\n1.5,2\n", mlflow="400 BAD_REQUEST", ours="200 float32 [1, 2] [[1.5, 2.0]]", why="A table of numbers is a tensor of two dimensions, as in `dataframe_split`.", media=CSV),
+    Case("CSV without a signature", "no signature", "p,q\n1,x\n", mlflow="200 p: int64 [1], q: object [\"x\"]", ours="200 p: int64 [1], q: object [\"x\"]", media=CSV),
+]
