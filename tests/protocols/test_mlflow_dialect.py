@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from steelyard.errors import BadRequest, InvalidParameter, SteelyardError
 from steelyard.protocols.media import Media
-from steelyard.protocols.mlflow import Format, build_payload, parse_input_schema, parse_invocation
+from steelyard.protocols.mlflow import Format, MlflowCodec, parse_invocation, to_model_input
 
 COLUMNS = [
     ("a", "long", True),
@@ -26,18 +26,22 @@ COLUMNS = [
     ("d", "datetime", False),
     ("x", "binary", False),
 ]
-SCHEMA = parse_input_schema(json.dumps([{"name": n, "type": t, "required": r} for n, t, r in COLUMNS]))
+SCHEMA = MlflowCodec(json.dumps([{"name": n, "type": t, "required": r} for n, t, r in COLUMNS]))
 ROW = {"a": 1, "b": 2.5, "c": "s", "i": 7}
-TENSOR = parse_input_schema('[{"type":"tensor","tensor-spec":{"dtype":"float32","shape":[-1,2]}}]')
-TENSORS = parse_input_schema(
+TENSOR = MlflowCodec('[{"type":"tensor","tensor-spec":{"dtype":"float32","shape":[-1,2]}}]')
+TENSORS = MlflowCodec(
     '[{"type":"tensor","name":"x","tensor-spec":{"dtype":"int64","shape":[-1]}},'
     '{"type":"tensor","name":"y","tensor-spec":{"dtype":"float64","shape":[-1,2]}}]'
 )
 
 
-def payload(body, schema=SCHEMA, media=Media.JSON):
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return build_payload(parse_invocation(data, media), schema)
+FREE = MlflowCodec(None)
+
+
+def payload(body, codec=SCHEMA, media=Media.JSON):
+    """What a model gets of the body."""
+    decoded = codec.decode(body if isinstance(body, bytes) else json.dumps(body).encode(), media)
+    return decoded.free if decoded.inputs is None else to_model_input(decoded.inputs, codec.schema)
 
 
 def every_format(**changes):
@@ -226,7 +230,7 @@ def test_chat_like_bodies_pass_unwrapped():
     invocation = parse_invocation(json.dumps(body).encode(), Media.JSON)
     assert invocation.format is Format.UNWRAPPED
     assert invocation.stream
-    assert build_payload(invocation, None) == body
+    assert payload(body, FREE) == body
 
 
 def test_duplicate_keys_take_the_last_value():
@@ -255,22 +259,22 @@ def test_named_tensors_come_by_column_or_by_row():
 
 
 def test_without_a_signature_numpy_and_pandas_decide():
-    assert payload({"inputs": [[1, 2], [3, 4]]}, None).tolist() == [[1, 2], [3, 4]]
-    assert {k: v.tolist() for k, v in payload({"inputs": {"a": [1], "b": ["x"]}}, None).items()} == {
+    assert payload({"inputs": [[1, 2], [3, 4]]}, FREE).tolist() == [[1, 2], [3, 4]]
+    assert {k: v.tolist() for k, v in payload({"inputs": {"a": [1], "b": ["x"]}}, FREE).items()} == {
         "a": [1],
         "b": ["x"],
     }
-    frame = payload({"dataframe_split": {"columns": ["a", "b"], "data": [[1, "x"]], "index": [9]}}, None)
+    frame = payload({"dataframe_split": {"columns": ["a", "b"], "data": [[1, "x"]], "index": [9]}}, FREE)
     assert frame.to_dict() == {"a": {9: 1}, "b": {9: "x"}}
-    assert payload(b"a,b\n1,x\n", None, Media.CSV).to_dict("list") == {"a": [1], "b": ["x"]}
+    assert payload(b"a,b\n1,x\n", FREE, Media.CSV).to_dict("list") == {"a": [1], "b": ["x"]}
 
 
 def test_unnamed_columns_go_by_place():
-    schema = parse_input_schema('[{"type":"double"},{"type":"long"}]')
+    schema = MlflowCodec('[{"type":"double"},{"type":"long"}]')
     assert payload({"inputs": [[1, 2], [3, 4]]}, schema).dtypes.tolist() == [np.float64, np.int64]
     with pytest.raises(BadRequest, match="Row 1"):
         payload({"inputs": [[1, 2], [3]]}, schema)
-    one = parse_input_schema('[{"type":"string"}]')
+    one = MlflowCodec('[{"type":"string"}]')
     assert payload({"inputs": ["a", "b"]}, one)[0].tolist() == ["a", "b"]
     assert payload({"inputs": "a"}, one)[0].tolist() == ["a"]
 
@@ -299,7 +303,7 @@ JSON = st.recursive(
 NAMES = st.sampled_from(["dataframe_split", "dataframe_records", "instances", "inputs", "params", "messages", "stream"])
 SPLIT = st.fixed_dictionaries({"data": JSON}, optional={"columns": JSON, "index": JSON})
 BODIES = JSON | st.dictionaries(NAMES, JSON | SPLIT, max_size=2)
-SCHEMAS = st.sampled_from([SCHEMA, TENSOR, TENSORS, None, parse_input_schema('[{"type":"long"},{"type":"string"}]')])
+SCHEMAS = st.sampled_from([SCHEMA, TENSOR, TENSORS, FREE, MlflowCodec('[{"type":"long"},{"type":"string"}]')])
 
 
 @given(BODIES, SCHEMAS)

@@ -52,7 +52,7 @@ def mutated(draw, body):
 
 
 @given(tables(nested=True), st.data())
-@settings(max_examples=250)
+@settings(max_examples=120)
 def test_a_table_decodes_as_on_the_general_path_in_every_order_and_style(table, data):
     schema, rows = table
     plan = compile_plan(schema)

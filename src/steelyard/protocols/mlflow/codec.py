@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from steelyard.errors import BadRequest, InvalidParameter
+from steelyard.errors import BadRequest
 from steelyard.protocols.inputs import Inputs, Outputs
 from steelyard.protocols.media import Media
 from steelyard.protocols.mlflow.general import decode_invocation, decode_table
@@ -19,7 +19,6 @@ from steelyard.protocols.mlflow.request import Format, Invocation, parse_envelop
 from steelyard.protocols.mlflow.response import render_plain, render_predictions
 from steelyard.protocols.mlflow.schema import InputSchema, parse_input_schema
 from steelyard.protocols.mlflow.untyped import free_payload, free_table
-from steelyard.protocols.strict_json import decode_object
 
 
 @dataclass(slots=True)
@@ -64,14 +63,6 @@ class MlflowCodec:
             if inputs is not None:
                 return Decoded(inputs, Format.SPLIT, None, check_params(None, self._params))
         return self._decode_table(body, media) if media.is_columnar else self._decode(parse_invocation(body, media))
-
-    def decode_chat(self, body: bytes) -> Decoded:
-        """The body of an OpenAI chat completion as the input of a model that takes messages. Raises BadRequest."""
-        value = decode_object(body)
-        if not isinstance(value.get("messages"), list):
-            raise InvalidParameter("The field 'messages' must be an array.", param="messages")
-        value.pop("model", None)  # the endpoint's name, which the model knows nothing of
-        return self._decode(Invocation(Format.UNWRAPPED, value, None, None, value.get("stream") is True))
 
     def encode(self, output: Outputs | Any, format: Format) -> bytes:
         """The reply's JSON. Raises ModelFailed for an output that has no JSON form."""

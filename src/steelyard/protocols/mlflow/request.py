@@ -1,7 +1,7 @@
 """The envelope of an MLflow scoring request: which format it uses, its params, whether it wants a stream.
 
 `parse_invocation` is called by the replica on each `/invocations` body; it checks the envelope only. The data itself
-is checked against the model's signature in `payload.py`. Unknown top-level keys beside the data are ignored, as
+is checked against the model's signature in `general.py`. Unknown top-level keys beside the data are ignored, as
 MLflow does.
 """
 
