@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from steelyard.protocols.inputs import Inputs, Outputs, Records
+from steelyard.runtimes.base import RowRuntime
 from steelyard.runtimes.native import open_native
 
 EXPORT_ALL = """
@@ -57,6 +62,26 @@ def export_all(root: Path, savers: dict[str, Callable[[Path], None]]) -> dict[st
     return {name: Exported(root / name) for name in savers}
 
 
+def save_sklearn(make: Callable[[], Any], train: Any, target: Any, predict: str = "predict") -> Callable[[Path], None]:
+    """What saves the model that `make` gives, fitted, with a signature."""
+
+    def save(folder: Path) -> None:
+        import mlflow.sklearn
+        from mlflow.models import infer_signature
+
+        model = make().fit(train) if target is None else make().fit(train, target)
+        mlflow.sklearn.save_model(
+            model,
+            folder,
+            signature=infer_signature(train),
+            pip_requirements=[],
+            pyfunc_predict_fn=predict,
+            serialization_format="cloudpickle",
+        )
+
+    return save
+
+
 def inputs_of(rows: Any) -> Inputs:
     """What a decoder makes of a frame, a bare array or a dict of arrays."""
     if isinstance(rows, np.ndarray):
@@ -73,6 +98,42 @@ def inputs_of(rows: Any) -> Inputs:
         part = rows[name].to_numpy()
         parts.append(part if part.dtype.kind in "biuf" else np.array([_plain(item) for item in part], dtype=object))
     return Inputs(names, len(rows), None, tuple(parts))
+
+
+def assert_threads_agree(runtime: RowRuntime, rows: Any, threads: int = 8) -> None:
+    """Each thread predicts its own single rows, all at once; every answer must be its row's."""
+    singles = [inputs_of(rows[place : place + 1]) for place in range(200)]
+    expected = [runtime.predict(single) for single in singles]
+    start = threading.Barrier(threads)
+
+    def predict(first: int) -> list[tuple[int, Any]]:
+        start.wait()
+        order = [*range(first, 200, threads), *range(first)]
+        return [(place, runtime.predict(singles[place])) for _ in range(5) for place in order]
+
+    with ThreadPoolExecutor(threads) as pool:
+        for answers in pool.map(predict, range(threads)):
+            for place, answer in answers:
+                np.testing.assert_array_equal(answer, expected[place])
+
+
+def grown_kib(runtime: RowRuntime, rows: Any, calls: int) -> int:
+    """How much resident memory `calls` predictions of one row and of a batch cost, after a warm-up, in KiB."""
+    one, many = inputs_of(rows[:1]), inputs_of(rows[:100])
+    for _ in range(500):
+        runtime.predict(one)
+        runtime.predict(many)
+    before = _resident_kib()
+    for call in range(calls):
+        runtime.predict(many if call % 50 == 0 else one)
+    return _resident_kib() - before
+
+
+def _resident_kib() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    raise AssertionError("no VmRSS")
 
 
 def _plain(item: Any) -> Any:
@@ -100,4 +161,4 @@ def assert_same(mine: Outputs, its: Any, *, exact: bool, rtol: float = 1e-9) -> 
     if exact or its.dtype.kind in "biu":
         np.testing.assert_array_equal(mine, its)
     else:
-        np.testing.assert_allclose(mine, its, rtol=rtol, atol=1e-12)
+        np.testing.assert_allclose(mine, its, rtol=rtol, atol=1e-6 if its.dtype == np.float32 else 1e-12)
