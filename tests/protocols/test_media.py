@@ -24,6 +24,20 @@ def test_csv_is_recognised():
     assert media_of(b"Text/CSV; header=present", b"a\n1") is Media.CSV
 
 
+@pytest.mark.parametrize(
+    ("header", "media"),
+    [
+        (b"application/vnd.apache.arrow.stream", Media.ARROW),
+        (b"Application/Vnd.Apache.Parquet", Media.PARQUET),
+        (b"application/x-parquet; a=b", Media.PARQUET),
+    ],
+)
+def test_tables_in_binary_form_are_recognised(header, media):
+    assert media_of(header, b"") is media
+    assert media.is_columnar
+    assert not Media.JSON.is_columnar
+
+
 def test_a_missing_type_is_json_when_the_body_looks_like_it():
     assert media_of(None, b'  {"a": 1}') is Media.JSON
     with pytest.raises(UnsupportedMediaType, match="Content-Type"):

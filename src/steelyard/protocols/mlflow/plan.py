@@ -36,7 +36,7 @@ class Plan:
         envelope = _struct("Envelope", [(name, kind | UnsetType, UNSET) for name, kind in fields.items()])
         self._split = split
         self._decode = msgspec.json.Decoder(envelope).decode
-        self._readers = readers
+        self._readers = tuple(readers.items())
 
     def decode(self, body: bytes) -> Inputs | None:
         """The body's typed rows, or None: the general path decides."""
@@ -48,11 +48,14 @@ class Plan:
             return None
 
     def _read(self, envelope: Any) -> Inputs | None:
-        given = [(name, value) for name in self._readers if (value := getattr(envelope, name)) is not UNSET]
-        if len(given) != 1:
-            return None
-        name, value = given[0]
-        return self._readers[name](value) if value else None
+        data: Any = UNSET
+        for name, reader in self._readers:
+            value = getattr(envelope, name)
+            if value is not UNSET:
+                if data is not UNSET:
+                    return None
+                data, read = value, reader
+        return read(data) if data is not UNSET and data else None
 
 
 def compile_plan(schema: InputSchema) -> Plan | None:

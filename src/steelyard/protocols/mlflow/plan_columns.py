@@ -79,8 +79,24 @@ class ColumnPlan:
         self._columns = columns
         self._names: tuple[Name, ...] = tuple(column.name for column in columns)
         self._packing = _shared_packing(columns)
+        self._complete = all(column.required for column in columns)
 
     def inputs(self, values: Sequence[list[Any] | UnsetType]) -> Inputs | None:
+        if self._packing is not None and self._complete:
+            return self._matrix(values, self._packing)  # type: ignore[arg-type]
+        return self._by_column(values)
+
+    def _matrix(self, values: Sequence[list[Any]], packing: Packing) -> Inputs | None:
+        rows = len(values[0])
+        if rows == 0 or set(map(len, values)) != {rows}:
+            return None
+        try:
+            by_column = packing.matrix(values, rows)
+        except struct.error:  # a null, or a number out of range
+            return self._by_column(values)
+        return Inputs(self._names, rows, np.ascontiguousarray(by_column.T))
+
+    def _by_column(self, values: Sequence[list[Any] | UnsetType]) -> Inputs | None:
         given: list[tuple[Column, Name, Any]] = [
             (column, column.name, value)
             for column, value in zip(self._columns, values, strict=True)
@@ -89,14 +105,7 @@ class ColumnPlan:
         lengths = {len(value) for _, _, value in given}
         if len(lengths) != 1 or 0 in lengths:
             return None
-        rows = lengths.pop()
-        if self._packing is not None and len(given) == len(values):
-            try:
-                by_column = self._packing.matrix([value for _, _, value in given], rows)
-                return Inputs(self._names, rows, np.ascontiguousarray(by_column.T))
-            except struct.error:
-                pass
-        return table(given, rows, None)
+        return table(given, lengths.pop(), None)
 
 
 def table(columns: Iterable[tuple[Column, Name, Sequence[Any]]], rows: int, index: list[Any] | None) -> Inputs | None:
@@ -124,6 +133,8 @@ def _array(column: Column, label: str, values: Sequence[Any]) -> NDArray[Any] | 
             return packing.array(values)
         except struct.error:
             return np.array(values, dtype=packing.dtype) if packing.dtype.kind == "f" else None
+    if column.type is ColumnType.STRING:
+        return np.array(values, dtype=object)
     if column.type is ColumnType.BOOLEAN and None not in values:
         return np.array(values, dtype=np.bool_)
     try:

@@ -14,12 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.errors import SteelyardError
 from steelyard.protocols.inputs import Inputs
 from steelyard.protocols.mlflow.plan_packing import Packing
 from steelyard.protocols.mlflow.schema import InputSchema, Tensor
-from steelyard.protocols.mlflow.tensor_inputs import tensor_inputs
-from steelyard.protocols.mlflow.tensors import check_shape
 
 
 class TensorPlan:
@@ -27,8 +24,8 @@ class TensorPlan:
 
     def __init__(self, tensor: Tensor) -> None:
         """Raises KeyError or TypeError for a dtype, ValueError for a shape, that is left to the general path."""
-        self._tensor = tensor
         self._rank = len(tensor.shape)
+        self._fixed = [(axis, size) for axis, size in enumerate(tensor.shape) if size != -1]
         if self._rank == 0:
             raise ValueError("a tensor without rows")
         self._packing = None if np.dtype(tensor.dtype).kind == "U" else Packing(tensor.dtype)
@@ -45,7 +42,9 @@ class TensorPlan:
                 return None
             shape.append(lengths.pop())
             level = level[0] if len(level) == 1 else list(chain.from_iterable(level))
-        return check_shape(self._tensor, "", self._packed(level).reshape(shape))
+        if any(shape[axis] != size for axis, size in self._fixed):
+            return None
+        return self._packed(level).reshape(shape)
 
     def _packed(self, numbers: list[Any]) -> NDArray[Any]:
         if self._packing is None:
@@ -63,7 +62,7 @@ class TensorsPlan:
 
     def __init__(self, schema: InputSchema) -> None:
         """Raises what `TensorPlan` raises."""
-        self._schema = schema
+        self._names = tuple(tensor.name for tensor in schema.tensors)
         self.tensors = [TensorPlan(tensor) for tensor in schema.tensors]
 
     def inputs(self, values: Sequence[Any]) -> Inputs | None:
@@ -72,15 +71,13 @@ class TensorsPlan:
         for plan, value in zip(self.tensors, values, strict=True):
             try:
                 array = plan.array(value)
-            except (SteelyardError, struct.error):
+            except struct.error:  # a number out of range
                 return None
             if array is None:
                 return None
             parts.append(array)
-        try:
-            return tensor_inputs(self._schema, parts)
-        except SteelyardError:
-            return None
+        rows = len(parts[0])
+        return Inputs(self._names, rows, None, tuple(parts), False) if rows else None
 
 
 def _nested(leaf: Any, depth: int) -> Any:
