@@ -12,7 +12,7 @@ HOST ?= 127.0.0.1
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast lint format bench constraints clean
+.PHONY: help install up test test-fast lint format bench peers soak constraints clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,7 +50,13 @@ format: $(STAMP) ## Format the code and fix what ruff can fix
 	$(BIN)/ruff format .
 
 bench: $(STAMP) ## Benchmarks (nginx and wrk are compared with when they are installed)
-	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file $(ARGS) || exit 1; done
+	@for name in router classic; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
+
+peers: $(STAMP) ## Create .peers/: the other servers for benchmarks/classic.py --peers (1 GB)
+	$(BIN)/python benchmarks/peers/install.py $(ARGS)
+
+soak: $(STAMP) ## Send a million mixed requests and see whether memory stays flat
+	$(BIN)/python benchmarks/soak.py $(ARGS)
 
 constraints: $(STAMP) ## Pin again what is installed now (edit pyproject.toml first, then install, then this)
 	$(BIN)/python -m pip list --format=freeze --exclude-editable --exclude pip --exclude setuptools \

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
 import json
 import os
 import shutil
@@ -33,13 +32,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import uvloop
 
-from steelyard.contracts.snapshot import EndpointView, ReplicaView, ServedEntityView, Snapshot, TokenView
-from steelyard.settings import Settings
+from rig.ours import TOKEN, settings_in, start_router
+from rig.processes import LOAD_CORE, SERVER_CORE, cpu_s, free_port
+from steelyard.contracts.snapshot import ReplicaView
 
-TOKEN = "benchmark-token"
 BODY = b'{"dataframe_split":{"columns":["a","b","c","d"],"data":[[5.1,3.5,1.4,0.2]]}}'
 PATH = "/serving-endpoints/iris/invocations"
 ANSWER = b'{"predictions":[0]}'
@@ -47,9 +45,7 @@ CONNECTIONS = 64
 SHARE = 0.7  # of saturation: the load under which latency is measured
 TOLERATED_SHARE = 0.8  # of the saturation measured right afterwards
 DISCARDS = 4  # rounds that may be thrown away for one that counts
-PROXY_CORE = 0
-LOAD_CORE = (os.cpu_count() or 1) - 1
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PROXY_CORE = SERVER_CORE
 
 
 # --- the upstream: as little as can answer
@@ -172,11 +168,7 @@ class Proxy:
     pids: tuple[int, ...]
 
     def cpu_s(self) -> float:
-        ticks = 0
-        for pid in self.pids:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-        return ticks / TICKS_PER_S
+        return cpu_s(list(self.pids))
 
 
 @contextmanager
@@ -192,12 +184,6 @@ def _process(command: list[str], core: int, env: dict[str, str] | None = None) -
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def _await_answer(port: int) -> None:
@@ -216,25 +202,17 @@ def _await_answer(port: int) -> None:
 
 @contextmanager
 def _router(home: Path, upstream: str) -> Iterator[Proxy]:
-    settings = Settings(home=home, port=_free_port(), log_level="warning")
-    replica = ReplicaView(id="iris-1", address=f"unix:{upstream}", max_concurrency=CONNECTIONS)
-    entity = ServedEntityView(name="iris-1", traffic_percentage=100, replicas=[replica])
-    snapshot = Snapshot(
-        version=1,
-        tokens=[TokenView(sha256=hashlib.sha256(TOKEN.encode()).hexdigest(), principal="benchmark")],
-        endpoints=[EndpointView(name="iris", creation_timestamp=0, creator="benchmark", served_entities=[entity])],
-    )
-    (home / "router-snapshot.json").write_bytes(msgspec.json.encode(snapshot))
-    settings.sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "steelyard.router", "--index", "0"]
-    with _process(command, PROXY_CORE, {**settings.to_env(), "STEELYARD_DRAIN_TIMEOUT_S": "1"}) as process:
+    with ExitStack() as stack:
+        settings = settings_in(home, stack)
+        replica = ReplicaView(id="iris-1", address=f"unix:{upstream}", max_concurrency=CONNECTIONS)
+        server = start_router(settings, stack, {"iris": replica}, PROXY_CORE)
         _await_answer(settings.port)
-        yield Proxy("steelyard router", settings.port, (process.pid,))
+        yield Proxy("steelyard router", settings.port, (server.process.pid,))
 
 
 @contextmanager
 def _nginx(home: Path, upstream: str) -> Iterator[Proxy]:
-    port = _free_port()
+    port = free_port()
     conf = home / "nginx.conf"
     user = "user root; " if os.getuid() == 0 else ""  # the workers must reach the upstream's private folder
     conf.write_text(f"""

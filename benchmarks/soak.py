@@ -70,12 +70,15 @@ def main() -> None:
         models = ["linear", PYTHON]
         train(home / "models", models)
         settings = settings_in(home / "home", stack)
-        replicas = [start_replica(settings, stack, name, home / "models" / name / "mlflow", None) for name in models]
-        servers = {f"replica {one.endpoint}": one.server for one in replicas}
-        servers |= {"router": start_router(settings, stack, replicas, None)}
+        replicas = {
+            name: start_replica(settings, stack, name, home / "models" / name / "mlflow", None) for name in models
+        }
+        servers = {f"replica {name}": replica.server for name, replica in replicas.items()}
+        views = {name: replica.view for name, replica in replicas.items()}
+        servers |= {"router": start_router(settings, stack, views, None)}
         columns = json.loads((home / "models/linear/rows.json").read_text())["columns"]
         mix = cases("linear", columns, PYTHON, list(SUMMED), TOKEN)
-        runtimes = {one.endpoint: one.status.runtime for one in replicas}
+        runtimes = {name: replica.runtime for name, replica in replicas.items()}
         print(f"{arguments.requests} requests; runtimes {runtimes}", file=sys.stderr, flush=True)
         soak, begin_s = Soak(arguments.requests), time.monotonic()
         uvloop.run(_load(soak, mix, settings.port, servers))

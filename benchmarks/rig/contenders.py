@@ -88,14 +88,12 @@ def _start_steelyard(model: Model, home: Path, stack: ExitStack) -> list[Target]
     begin_s = time.monotonic()
     replica = start_replica(settings, stack, model.name, model.folder / "mlflow")
     ready_s = time.monotonic() - begin_s
-    router = start_router(settings, stack, [replica])
-    note = replica.status.runtime or ""
-    path = f"/serving-endpoints/{model.name}/invocations"
+    router = start_router(settings, stack, {model.name: replica.view})
+    note, path = replica.runtime, f"/serving-endpoints/{model.name}/invocations"
+    door, both, alone = f"tcp:127.0.0.1:{settings.port}", (router, replica.server), (replica.server,)
     return [
-        Target("steelyard", f"tcp:127.0.0.1:{settings.port}", path, MLFLOW, (router, replica.server), TOKEN, note),
-        Target(
-            "steelyard replica", replica.address, "/invocations", MLFLOW, (replica.server,), note=note, ready_s=ready_s
-        ),
+        Target("steelyard", door, path, MLFLOW, both, TOKEN, note),
+        Target("steelyard replica", replica.view.address, "/invocations", MLFLOW, alone, note=note, ready_s=ready_s),
     ]
 
 
@@ -135,7 +133,7 @@ def _start_ray(model: Model, home: Path, stack: ExitStack) -> list[Target]:
     port = free_port()
     scratch = home / "r"
     command = [str(interpreter("ray")), str(PEERS / "ray_server.py"), str(model.folder), str(port), str(scratch)]
-    environment = QUIET | {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
+    environment = QUIET | {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", "RAY_raylet_start_wait_time_s": "300"}
     server = stack.enter_context(Pinned(command, home / "ray.log", env=environment))
     return [Target("ray serve", f"tcp:127.0.0.1:{port}", "/", PLAIN, (server,))]
 

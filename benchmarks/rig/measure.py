@@ -65,20 +65,36 @@ class Plan:
     connections: int
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One model, the folder in which each contender has its own, and what is asked by name."""
+
+    model: Model
+    folder: Path
+    workloads: dict[str, dict[str, Any]]
+
+    def home(self, contender: Contender) -> Path:
+        """The same for every start on this model, so that a server may remember what it found out."""
+        home = self.folder / contender.name.replace(" ", "-")
+        home.mkdir(exist_ok=True)
+        return home
+
+
 def measure_model(model: Model, chosen: list[Contender], plan: Plan) -> list[Measured]:
     """Every contender alone, then those that are quiet while idle together, then each other one by itself."""
-    workloads = _workloads(model)
     results: dict[tuple[str, str], Measured] = {}
     able = []
-    for contender in chosen:
-        try:
-            _start_alone(contender, model, workloads, results)
-            able.append(contender)
-        except (WrongAnswer, SystemExit, OSError, ValueError) as error:
-            _say(f"{model.name}: {contender.name} takes no part: {error}")
-    for group in ([c for c in able if not c.apart], *([c] for c in able if c.apart)):
-        if group:
-            _measure_group(group, model, workloads, plan, results)
+    with TemporaryDirectory(prefix="b-") as folder:  # short, since the paths of sockets are
+        trial = Trial(model, Path(folder), _workloads(model))
+        for contender in chosen:
+            try:
+                _start_alone(contender, trial, results)
+                able.append(contender)
+            except (WrongAnswer, SystemExit, OSError, ValueError) as error:
+                _say(f"{model.name}: {contender.name} takes no part: {error}")
+        for group in ([c for c in able if not c.apart], *([c] for c in able if c.apart)):
+            if group:
+                _measure_group(group, trial, plan, results)
     return list(results.values())
 
 
@@ -96,34 +112,26 @@ def _workloads(model: Model) -> dict[str, dict[str, Any]]:
     }
 
 
-def _start_alone(
-    contender: Contender, model: Model, workloads: dict[str, Any], results: dict[tuple[str, str], Measured]
-) -> None:
+def _start_alone(contender: Contender, trial: Trial, results: dict[tuple[str, str], Measured]) -> None:
     with ExitStack() as stack:
-        home = Path(stack.enter_context(TemporaryDirectory(prefix="b-")))
-        targets, seconds = _start(contender, model, home, stack, workloads)
+        targets, seconds = _start(contender, trial, stack)
         for target in targets:
-            exchanges = {name: _checked(contender, target, workload) for name, workload in workloads.items()}
-            for name in exchanges:
-                results[name, target.name] = Measured(
-                    name,
-                    target.name,
-                    contender.kind,
-                    target.note,
-                    first_start_s=target.ready_s or seconds,
-                    pss_bytes=pss_bytes(target.pids()),
-                )
-            _say(f"{model.name}: {target.name} {target.note} answers rightly after {target.ready_s or seconds:.1f} s")
+            for name, workload in trial.workloads.items():
+                _checked(contender, target, workload)
+                results[name, target.name] = Measured(name, target.name, contender.kind, target.note)
+            held_bytes, ready_s = pss_bytes(target.pids()), target.ready_s or seconds
+            for name in trial.workloads:
+                results[name, target.name].first_start_s = ready_s
+                results[name, target.name].pss_bytes = held_bytes
+            _say(f"{trial.model.name}: {target.name} answers rightly after {ready_s:.1f} s")
 
 
-def _start(
-    contender: Contender, model: Model, home: Path, stack: ExitStack, workloads: dict[str, Any]
-) -> tuple[list[Target], float]:
+def _start(contender: Contender, trial: Trial, stack: ExitStack) -> tuple[list[Target], float]:
     """The targets and the seconds from the start to the first whole answer with status 200."""
     begin_s = time.monotonic()
-    targets = contender.start(model, home, stack)
+    targets = contender.start(trial.model, trial.home(contender), stack)
     whole = targets[0]
-    workload = next(iter(workloads.values()))
+    workload = next(iter(trial.workloads.values()))
     request = _request(whole, workload["columns"], workload["requests"][0])
     while True:
         try:
@@ -156,25 +164,18 @@ def _checked(contender: Contender, target: Target, workload: dict[str, Any]) -> 
     return exchanges
 
 
-def _measure_group(
-    group: list[Contender],
-    model: Model,
-    workloads: dict[str, Any],
-    plan: Plan,
-    results: dict[tuple[str, str], Measured],
-) -> None:
+def _measure_group(group: list[Contender], trial: Trial, plan: Plan, results: dict[tuple[str, str], Measured]) -> None:
     with ExitStack() as stack:
         doors: list[tuple[Target, dict[str, list[Exchange]]]] = []
         for contender in group:
-            home = Path(stack.enter_context(TemporaryDirectory(prefix="b-")))
-            targets, seconds = _start(contender, model, home, stack, workloads)
+            targets, seconds = _start(contender, trial, stack)
             for target in targets:
                 for server in target.servers:
                     server.pin_again()
-                doors.append((target, {name: _checked(contender, target, w) for name, w in workloads.items()}))
-                for name in workloads:
+                doors.append((target, {name: _checked(contender, target, w) for name, w in trial.workloads.items()}))
+                for name in trial.workloads:
                     results[name, target.name].cold_start_s = target.ready_s or seconds
-        for name in workloads:
+        for name in trial.workloads:
             _in_turns([(results[name, door.name], door, exchanges[name]) for door, exchanges in doors], plan)
 
 

@@ -1,7 +1,7 @@
 """Starts Steelyard's own processes as the platform starts them: real replicas and a real router with a snapshot.
 
-Used by `classic.py` and `soak.py`. There is no control process: the snapshot that control would send lies on disk, and
-the router keeps asking for a newer one in vain.
+Used by `classic.py`, `soak.py` and `router.py`. There is no control process: the snapshot that control would send lies
+on disk, and the router keeps asking for a newer one in vain.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ _GET_READY = b"GET /ready HTTP/1.1\r\nhost: replica\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class RunningReplica:
-    endpoint: str
     server: Pinned
-    address: str
-    status: ReplicaStatus
+    view: ReplicaView  # as control would tell it to the routers
+    runtime: str
 
 
 def settings_in(home: Path, stack: ExitStack) -> Settings:
@@ -58,28 +57,27 @@ def start_replica(
     (folder / SPEC_FILE).write_bytes(msgspec.json.encode(spec))
     command = [sys.executable, "-m", "steelyard.replica", str(folder)]
     server = stack.enter_context(Pinned(command, folder / "log.txt", core, settings.to_env()))
-    return RunningReplica(endpoint, server, address, _await_ready(server, address, folder))
+    status = _await_ready(server, address, folder)
+    view = ReplicaView(id=spec.id, address=address, max_concurrency=status.max_concurrency)
+    return RunningReplica(server, view, status.runtime or "")
 
 
 def start_router(
-    settings: Settings, stack: ExitStack, replicas: list[RunningReplica], core: int | None = SERVER_CORE
+    settings: Settings, stack: ExitStack, replicas: dict[str, ReplicaView], core: int | None = SERVER_CORE
 ) -> Pinned:
-    """The router, with one endpoint for each replica; it may not answer yet."""
-    endpoints = [_endpoint(replica) for replica in replicas]
+    """The router, with one replica per endpoint's name; it may not answer yet."""
+    endpoints = []
+    for endpoint, view in replicas.items():
+        entity = ServedEntityView(name=f"{endpoint}-1", traffic_percentage=100, replicas=[view])
+        endpoints.append(
+            EndpointView(name=endpoint, creation_timestamp=0, creator="benchmark", served_entities=[entity])
+        )
     token = TokenView(sha256=hashlib.sha256(TOKEN.encode()).hexdigest(), principal="benchmark")
     snapshot = Snapshot(version=1, tokens=[token], endpoints=endpoints)
     (settings.home / "router-snapshot.json").write_bytes(msgspec.json.encode(snapshot))
     environment = {**settings.to_env(), "STEELYARD_DRAIN_TIMEOUT_S": "1"}
     command = [sys.executable, "-m", "steelyard.router", "--index", "0"]
     return stack.enter_context(Pinned(command, settings.home / "router.log", core, environment))
-
-
-def _endpoint(replica: RunningReplica) -> EndpointView:
-    view = ReplicaView(
-        id=f"{replica.endpoint}-1", address=replica.address, max_concurrency=replica.status.max_concurrency
-    )
-    entity = ServedEntityView(name=f"{replica.endpoint}-1", traffic_percentage=100, replicas=[view])
-    return EndpointView(name=replica.endpoint, creation_timestamp=0, creator="benchmark", served_entities=[entity])
 
 
 def _await_ready(server: Pinned, address: str, folder: Path) -> ReplicaStatus:
