@@ -61,7 +61,7 @@ class MlflowCodec:
         if self._plan is not None and media is Media.JSON:
             inputs = self._plan.decode(body)
             if inputs is not None:
-                return Decoded(inputs, Format.SPLIT, None, check_params(None, self._params))
+                return Decoded(inputs, Format.SPLIT, None, check_params(None, self._params) if self._params else None)
         return self._decode_table(body, media) if media.is_columnar else self._decode(parse_invocation(body, media))
 
     def encode(self, output: Outputs | Any, format: Format) -> bytes:

@@ -53,19 +53,20 @@ class RowPlan:
         self._places = None if places == sorted(places) else np.array(places)
         self._packing = _shared_packing(columns)
         self._width = len(places)
+        self._one_row = None if self._packing is None else self._packing.one_row(self._width)
 
     def inputs(self, rows: list[Any], index: list[Any] | None = None) -> Inputs | None:
         """`rows` as `row_type` has them, at least one."""
-        packing = self._packing
-        if packing is None:
+        if self._packing is None or self._one_row is None:
             return self._by_column(rows, index)
+        count = len(rows)
         try:
-            matrix = packing.matrix(rows, self._width)
+            matrix = self._one_row(rows[0]) if count == 1 else self._packing.matrix(rows, self._width)
         except struct.error:  # a null, or a number out of range
             return self._by_column(rows, index)
         if self._places is not None:
             matrix = matrix.take(self._places, axis=1)
-        return Inputs(self._names, len(rows), matrix, (), True, index)
+        return Inputs(self._names, count, matrix, (), True, index)
 
     def _by_column(self, rows: list[Any], index: list[Any] | None) -> Inputs | None:
         values = list(zip(*rows, strict=True))
