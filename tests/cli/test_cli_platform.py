@@ -68,7 +68,7 @@ def test_endpoints_lists_the_samples(steelyard):
     assert code == 0
     assert stdout.splitlines()[0].split() == ["NAME", "READY", "UPDATE", "ENTITY", "RUNTIME", "REPLICAS", "TRAFFIC"]
     rows = {line.split()[0]: line for line in stdout.splitlines()[1:]}
-    assert "pyfunc" in rows[IRIS.name]
+    assert "linear" in rows[IRIS.name]
     assert "llm" in rows[SMOLLM2.name]
     assert "1/1" in rows[IRIS.name]
 
