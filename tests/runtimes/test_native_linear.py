@@ -220,8 +220,7 @@ def test_columns_are_found_by_name_and_a_missing_one_is_named(exported):
 
 
 def test_text_in_a_number_column_is_refused(exported):
-    rows = ROWS[:2].astype(object)
-    rows["b"] = ["x", "y"]
+    rows = ROWS[:2].assign(b=["x", "y"])
     with pytest.raises(BadRequest, match="'b'"):
         exported["logistic"].runtime("linear").predict(inputs_of(rows))
 

@@ -107,9 +107,8 @@ def _cat(kind, **settings):
     def make(train, target):
         import catboost
 
-        return getattr(catboost, kind)(
-            iterations=30, verbose=False, thread_count=1, allow_writing_files=False, **settings
-        ).fit(train, target)
+        settings_of_all = {"iterations": 30, "verbose": False, "thread_count": 1, "allow_writing_files": False}
+        return getattr(catboost, kind)(**settings_of_all, **settings).fit(train, target)
 
     return make
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from steelyard.protocols.inputs import Inputs, Outputs, Records
 from steelyard.runtimes.base import RowRuntime
@@ -48,13 +50,13 @@ class Exported:
 
 def export_all(root: Path, savers: dict[str, Callable[[Path], None]]) -> dict[str, Exported]:
     """Save each model and export them all in one process, so that its imports are paid once."""
-    for name, save in savers.items():
-        (root / name).mkdir()
-        save(root / name / "model")
-    folders = [str(root / name) for name in savers]
-    done = subprocess.run(
-        [sys.executable, "-c", EXPORT_ALL, *folders], capture_output=True, text=True, timeout=300, check=False
-    )
+    with threadpool_limits(1):  # for models this small, more threads only wait for each other
+        for name, save in savers.items():
+            (root / name).mkdir()
+            save(root / name / "model")
+    command = [sys.executable, "-c", EXPORT_ALL, *(str(root / name) for name in savers)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     (root / "stderr").write_text(done.stderr)
     return {name: Exported(root / name) for name in savers}

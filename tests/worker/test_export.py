@@ -62,8 +62,17 @@ def _save_categories(folder):
     import mlflow.lightgbm
     from mlflow.models import infer_signature
 
-    frame = TOWNS.astype({"town": "category"})
-    model = lightgbm.LGBMClassifier(n_estimators=3, verbose=-1).fit(frame, TARGET)
+    codes = TRAIN.assign(b=_RNG.integers(0, 5, 200))
+    model = lightgbm.LGBMClassifier(n_estimators=3, n_jobs=1, verbose=-1).fit(codes.astype({"b": "category"}), TARGET)
+    mlflow.lightgbm.save_model(model, folder, signature=infer_signature(codes), pip_requirements=[])
+
+
+def _save_text(folder):
+    import lightgbm
+    import mlflow.lightgbm
+    from mlflow.models import infer_signature
+
+    model = lightgbm.LGBMClassifier(n_estimators=3, n_jobs=1, verbose=-1).fit(TRAIN, TARGET)
     mlflow.lightgbm.save_model(model, folder, signature=infer_signature(TOWNS), pip_requirements=[])
 
 
@@ -84,6 +93,7 @@ SAVERS = {
     "towns": save_sklearn(_towns, TOWNS, TARGET),
     "neighbours": save_sklearn(_neighbours, TRAIN, TARGET),
     "categories": _save_categories,
+    "text": _save_text,
     "python": _save_python,
     "unsigned": _save_without_signature,
 }
@@ -126,6 +136,7 @@ def test_hints_know_the_categories(exported):
 def test_a_refusal_is_one_sentence_for_the_user(exported):
     assert exported["neighbours"].refusal("linear") == "KNeighborsClassifier is not linear."
     assert "pandas categories" in exported["categories"].refusal("lightgbm")
+    assert "text columns" in exported["text"].refusal("lightgbm")
     for name in SAVERS:
         for file in (exported[name].folder / "out").glob("*/refused.txt"):
             text = file.read_text()

@@ -4,7 +4,7 @@ Opened by `native.py` from an artifact that `worker/export/linear.py` wrote. Sca
 model are `steps.py`. It never imports scikit-learn.
 
 Options: `finish` is "values" (a regressor), "labels" (argmax, or the sign where there is one score) or a probability
-("logistic", "logistic_rows", "softmax"); `link` "identity" or "exp"; `flat` for one answer per row; `classes`.
+(a name of `_CHANCES`); `link` "identity" or "exp"; `flat` for one answer per row; `classes`.
 Arrays: `coef` (features, scores), `intercept` (scores,).
 """
 
@@ -62,9 +62,7 @@ def _finish(options: dict[str, Any]) -> Callable[[Matrix], Matrix]:
         return lambda scores: _shape(np.exp(scores) if exponent else scores, flat)
     if kind == "labels":
         return _labels(options)
-    return {"logistic": _logistic, "logistic_rows": _logistic_rows, "softmax": softmax, "softmax_pair": _softmax_pair}[
-        kind
-    ]
+    return _CHANCES[kind]
 
 
 def _shape(scores: Matrix, flat: bool) -> Matrix:
@@ -85,10 +83,27 @@ def _logistic(scores: Matrix) -> Matrix:
 
 def _logistic_rows(scores: Matrix) -> Matrix:
     """One against the rest, made to sum to one."""
-    chances = expit(scores)
-    chances /= chances.sum(axis=1, keepdims=True)
+    chances: Matrix = np.exp(-np.logaddexp(0.0, -scores))  # exact for the smallest too: all may be small
+    with np.errstate(invalid="ignore"):
+        chances /= chances.sum(axis=1, keepdims=True)
+    return chances
+
+
+def _logistic_even(scores: Matrix) -> Matrix:
+    """The same, but even chances where all are zero."""
+    chances = _logistic_rows(scores)
+    chances[np.isnan(chances)] = 1.0 / scores.shape[1]
     return chances
 
 
 def _softmax_pair(scores: Matrix) -> Matrix:
     return softmax(np.concatenate((-scores, scores), axis=1))
+
+
+_CHANCES: dict[str, Callable[[Matrix], Matrix]] = {
+    "logistic": _logistic,
+    "logistic_rows": _logistic_rows,
+    "logistic_even": _logistic_even,
+    "softmax": softmax,
+    "softmax_pair": _softmax_pair,
+}

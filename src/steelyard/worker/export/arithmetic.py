@@ -16,7 +16,9 @@ def same(values: Any, wanted: Any) -> bool:
     if values.shape != wanted.shape or values.dtype != wanted.dtype:
         return False
     loose = values.dtype == np.float32
-    return bool(np.allclose(values, wanted, rtol=1e-5 if loose else 1e-9, atol=1e-6 if loose else 1e-12))
+    return bool(
+        np.allclose(values, wanted, rtol=1e-5 if loose else 1e-9, atol=1e-6 if loose else 1e-12, equal_nan=True)
+    )
 
 
 def chances(scores: Any) -> Iterator[tuple[str, Any]]:
@@ -28,7 +30,10 @@ def chances(scores: Any) -> Iterator[tuple[str, Any]]:
     else:
         yield "softmax", _softmax(scores)
         with np.errstate(all="ignore"):
-            yield "logistic_rows", logistic / logistic.sum(axis=1, keepdims=True)
+            exact = np.exp(-np.logaddexp(0.0, -scores))
+            shares = exact / exact.sum(axis=1, keepdims=True)
+            yield "logistic_rows", shares
+            yield "logistic_even", np.where(np.isnan(shares), 1.0 / scores.shape[1], shares)
 
 
 def _softmax(scores: Any) -> Any:

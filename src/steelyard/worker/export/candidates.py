@@ -16,6 +16,13 @@ from steelyard.worker.export.offer import attempt, refuse
 from steelyard.worker.export.pipeline import Plan, take_apart
 from steelyard.worker.export.source import Refused, Source
 
+_RUNTIMES = {
+    "sklearn": ("linear", "forest"),
+    "lightgbm": ("lightgbm",),
+    "xgboost": ("xgboost", "forest"),
+    "catboost": ("forest",),
+}
+
 
 def convert_all(source: Source, out: Path) -> None:
     """Leaves one folder per candidate in `out`, and hints."""
@@ -25,8 +32,8 @@ def convert_all(source: Source, out: Path) -> None:
     try:
         plan = take_apart(source)
     except Refused as error:
-        refuse(out, "linear", str(error))
-        refuse(out, "forest", str(error))
+        for name in _RUNTIMES[source.family]:
+            refuse(out, name, str(error))
     else:
         if _plain(source, plan, out):
             return
