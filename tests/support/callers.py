@@ -1,4 +1,4 @@
-"""Clients that always have one more query, let in as a lane would: at most the runtime's own width at once."""
+"""Clients that always have one more query, let in as a replica's lane would: at most the runtime's width at once."""
 
 import threading
 import time
