@@ -86,8 +86,6 @@ NUMBERS = st.sampled_from(["<i4", "<i8", "<f4", "<f8", "?", "<u1", "<M8[ns]", "<
 VALUES = st.one_of(
     st.none(), st.booleans(), st.text(max_size=5), st.binary(max_size=5), st.integers(-(2**63), 2**64 - 1)
 )
-    st.none(), st.booleans(), st.text(max_size=5), st.binary(max_size=5), st.integers(-(2**63), 2**64 - 1)
-)
 NESTED = st.one_of(VALUES, st.lists(VALUES, max_size=3), st.dictionaries(st.text(max_size=3), VALUES, max_size=3))
 
 
