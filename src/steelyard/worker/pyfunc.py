@@ -21,7 +21,8 @@ from steelyard.protocols.open_inference import Decoder, output_name
 from steelyard.worker.load import sentence
 from steelyard.worker.native import native_predict
 
-_SCHEMA_FAULTS = ("Failed to enforce schema", "Failed to validate data against type hint")
+_HINT_FAULTS = ("Failed to validate data against type hint", "Expected list, but got ", "Expected dict, but got ")
+_SCHEMA_FAULTS = ("Failed to enforce schema", *_HINT_FAULTS)
 _PARAM_FAULTS = ("Invalid parameters found", "Parameters must be a dictionary", "Parameters schema")
 _NAME = re.compile(r"(?:column|inputs?|key|param(?:eter)?s? found: \{\() ?\[?[`']([^`']+)[`']")
 

@@ -97,5 +97,5 @@ class MlflowCodec:
         names = self._params.names if self._params is not None else ()
         given = {name: value for name, value in invocation.data.items() if name in names}
         data = {name: value for name, value in invocation.data.items() if name not in given}
-        params = check_params(given, self._params)
+        params = check_params(given, self._params) or {}  # never None, as in MLflow: such models ask it for values
         return Decoded(None, Format.UNWRAPPED, data, params, invocation.stream, invocation.client_request_id)

@@ -53,13 +53,13 @@ def coerce_column(column: Column, label: str, values: Values) -> NDArray[Any]:
     return _finish(column, label, _each(label, values, SCALARS[kind]))
 
 
-def all_missing(values: Values) -> bool:
-    """Whether there is nothing in the column but nulls (NaN and NaT in arrays)."""
+def is_absent(column: Column, values: Values) -> bool:
+    """Whether an optional column of integers, which have no missing value, holds nothing but nulls (NaN in arrays)."""
+    if column.required or column.type not in RANGES:
+        return False
     if not isinstance(values, np.ndarray):
         return all(value is None for value in values)
-    if values.dtype.kind in "fM":
-        return bool(np.isnan(values).all())
-    return False
+    return values.dtype.kind == "f" and bool(np.isnan(values).all())
 
 
 def listed(values: NDArray[Any]) -> list[Any]:
@@ -82,7 +82,8 @@ def text_to_json(column: Column, text: str | None) -> Any:
     if text is None:
         return None
     if kind in RANGES:
-        return _number(text, int)
+        whole = _number(text, int)
+        return _number(text, float) if isinstance(whole, str) else whole
     if kind in (ColumnType.FLOAT, ColumnType.DOUBLE):
         return None if text.lower() == "nan" else _number(text, float)  # how pandas writes a missing value if asked to
     if kind is ColumnType.BOOLEAN:
@@ -92,12 +93,14 @@ def text_to_json(column: Column, text: str | None) -> Any:
     return text
 
 
-def _number(text: str, kind: Callable[[str], Any]) -> Any:
+def _number(text: str, kind: type[int] | type[float]) -> Any:
+    """The text itself where it is no finite number; Python's own 1_000 is none either."""
     try:
         value = kind(text)
     except ValueError:
         return text
-    return text if isinstance(value, float) and not math.isfinite(value) else value
+    finite = isinstance(value, int) or math.isfinite(value)
+    return value if finite and "_" not in text else text
 
 
 def _parsed(text: str) -> Any:

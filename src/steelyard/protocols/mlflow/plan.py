@@ -72,7 +72,7 @@ def _named_fields(schema: InputSchema) -> tuple[_Fields, dict[str, Read]]:
     columns = schema.columns
     rows = RowPlan(columns, [column.name for column in columns])
     row = _named_struct(
-        "Row", [(column.name, json_type(column), _ALWAYS if column.required else None) for column in columns]
+        "Row", [(column.name, json_type(column), _ALWAYS if column.required else UNSET) for column in columns]
     )
     whole = _named_struct(
         "Columns",
@@ -140,10 +140,8 @@ def _named_struct(title: str, items: Sequence[tuple[str | None, Any, Any]]) -> A
     """A struct of fields (name in JSON, type, default); None when msgspec cannot have such names."""
     fields: list[Any] = []
     for place, (_, kind, default) in enumerate(items):
-        if default is _ALWAYS:
-            fields.append((f"f{place}", kind))
-        else:
-            fields.append((f"f{place}", kind | (UnsetType if default is UNSET else None), default))
+        name = f"f{place}"
+        fields.append((name, kind) if default is _ALWAYS else (name, kind | UnsetType, default))
     try:
         return _struct(title, fields, {f"f{place}": name for place, (name, _, _) in enumerate(items)})
     except (ValueError, TypeError):

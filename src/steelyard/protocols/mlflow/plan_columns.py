@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from steelyard.errors import SteelyardError
 from steelyard.protocols.inputs import Inputs, Name
-from steelyard.protocols.mlflow.coerce import coerce_column
+from steelyard.protocols.mlflow.coerce import coerce_column, is_absent
 from steelyard.protocols.mlflow.plan_packing import Packing
 from steelyard.protocols.mlflow.schema import Column, ColumnType
 from steelyard.protocols.mlflow.table import assemble
@@ -110,16 +110,26 @@ class ColumnPlan:
 
 
 def table(columns: Iterable[tuple[Column, Name, Sequence[Any]]], rows: int, index: list[Any] | None) -> Inputs | None:
-    """Columns in the signature's order, decoded as `json_type` says; those with nothing but nulls are absent ones."""
+    """Columns in the signature's order, decoded as `json_type` says."""
     arrays: dict[Any, NDArray[Any]] = {}
-    for column, name, values in columns:
-        if not column.required and values.count(None) == rows:
+    for column, name, submitted in columns:
+        values = submitted if column.required else _given(column, submitted)
+        if values is None:
             continue
         array = _array(column, str(name), values)
         if array is None:
             return None
         arrays[name] = array
     return assemble(arrays, rows, index)
+
+
+def _given(column: Column, values: Sequence[Any]) -> Sequence[Any] | None:
+    """An optional column; None when it is not there. What only some rows lack is null in them."""
+    if any(value is UNSET for value in values):
+        if all(value is UNSET for value in values):
+            return None
+        values = [None if value is UNSET else value for value in values]
+    return None if is_absent(column, values) else values
 
 
 def _shared_packing(columns: Sequence[Column]) -> Packing | None:

@@ -114,15 +114,23 @@ def _array(value: np.ndarray[Any, Any]) -> Any:
     if kind == "U":
         return value.tolist()
     if kind == "M":
-        texts = np.array(np.datetime_as_string(value).tolist(), dtype=object)
-        texts[np.isnat(value)] = None
-        return texts.tolist()
+        flat = value.ravel()
+        texts = np.array(list(map(_moment, np.datetime_as_string(flat).tolist())), dtype=object)
+        texts[np.isnat(flat)] = None
+        return texts.reshape(value.shape).tolist()
     if kind in "OSV" and value.dtype.names is None:
         return _plain(value.tolist())
     if kind == "V":
         names = value.dtype.names or ()
         return [dict(zip(names, map(_plain, row), strict=True)) for row in value.reshape(-1).tolist()]
     raise ModelFailed(f"The model returned an array of {value.dtype}, which has no JSON form.")
+
+
+def _moment(text: str) -> str:
+    """As `isoformat` writes it: no fraction of a second where there is none, else six digits, or nine if needed."""
+    whole, _, fraction = text.partition(".")
+    fraction = fraction.rstrip("0")
+    return f"{whole}.{fraction.ljust(6 if len(fraction) <= 6 else 9, '0')}" if fraction else whole
 
 
 def _pandas(value: Any) -> Any:  # noqa: PLR0911

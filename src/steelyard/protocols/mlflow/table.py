@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from steelyard.errors import BadRequest, InvalidParameter
 from steelyard.protocols.inputs import Inputs, Name
-from steelyard.protocols.mlflow.coerce import Values, all_missing, coerce_column
+from steelyard.protocols.mlflow.coerce import Values, coerce_column, is_absent
 from steelyard.protocols.mlflow.schema import InputSchema
 
 Columns = Mapping[Any, Values]
@@ -54,8 +54,8 @@ def _by_name(columns: Columns, schema: InputSchema) -> dict[Any, NDArray[Any]]:
     result: dict[Any, NDArray[Any]] = {}
     for column in schema.columns:
         values = columns.get(column.name)
-        if values is None or (not column.required and all_missing(values)):
-            continue  # an optional column of nothing but nulls is an absent one: integers have no null
+        if values is None or is_absent(column, values):
+            continue
         result[column.name] = coerce_column(column, str(column.name), values)
     return result
 

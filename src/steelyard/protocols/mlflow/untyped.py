@@ -59,6 +59,9 @@ def _inferred(cells: dict[str, list[str | None]]) -> Any:
 
 
 def _arrays(data: Any, label: str) -> Any:
+    """Rows of objects stay such in `inputs` and become columns in `instances`."""
+    if isinstance(data, list) and label == Format.INPUTS.value and all(isinstance(row, dict) for row in data):
+        return data
     if isinstance(data, list) and data and isinstance(data[0], dict):
         data = transposed(data, label)
     if isinstance(data, dict):

@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from steelyard.protocols.mlflow.coerce import DTYPES, all_missing, coerce_column
+from steelyard.protocols.mlflow.coerce import DTYPES, coerce_column, is_absent
 from steelyard.protocols.mlflow.scalars import RANGES
 from steelyard.protocols.mlflow.schema import Column, ColumnType
 from steelyard.protocols.open_inference.datatypes import fit
@@ -18,10 +18,10 @@ from steelyard.protocols.open_inference.elements import binaries, parsed, texts
 
 
 def as_column(column: Column, label: str, array: NDArray[Any], content_type: str | None) -> NDArray[Any] | None:
-    """The array, rows first, in the column's type; None for an optional column without any value, which is an absent
-    one. Raises InvalidParameter naming `label`, and the row where there is one."""
+    """The array, rows first, in the column's type; None for an optional column of integers without any, which is
+    an absent one. Raises InvalidParameter naming `label`, and the row where there is one."""
     values = _elements(column, label, array, content_type) if array.dtype.kind == "O" else array
-    if not column.required and all_missing(values):
+    if is_absent(column, values):
         return None
     if not isinstance(values, list):
         if values.ndim > 1:  # only columns of arrays come here so

@@ -36,7 +36,7 @@ CASES = [
     Case("params that are an array", "params", {"inputs": {"x": [1.5]}, "params": [1]}, mlflow="400 INVALID_PARAMETER_VALUE", ours="400 params"),
     Case("params that are text", "params", {"inputs": {"x": [1.5]}, "params": "x"}, mlflow="400 INVALID_PARAMETER_VALUE", ours="400 params"),
     Case("params beside records", "params", {"dataframe_records": [{"x": 1.5}], "params": {"count": 7}}, mlflow="200 x: float64 [1.5]; {count: 7, flag: false, rate: 0.5, since: 2024-01-01T00:00:00, steps: [1, 2], text: \"a\"}", ours="200 x: float64 [1.5]; {count: 7, flag: false, rate: 0.5, since: 2024-01-01T00:00:00, steps: [1, 2], text: \"a\"}"),
-    Case("params for a model without any", "table", {"dataframe_records": [{"a": 1, "b": 2.5, "c": "s"}], "params": {"count": 7}}, mlflow="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]; {}", ours="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]; {}"),
+    Case("params for a model without any", "table", {"dataframe_records": [{"a": 1, "b": 2.5, "c": "s"}], "params": {"count": 7}}, mlflow="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]; {}", ours="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]", why="The model takes none and gets none."),
     Case("params that are an array for a model without any", "table", {"dataframe_records": [{"a": 1, "b": 2.5, "c": "s"}], "params": [1]}, mlflow="200 a: int64 [1], b: float64 [2.5], c: object [\"s\"]; {}", ours="400 params", why="Params are an object."),
     Case("a param in a body without a wrapper", "no signature", {"prompt": "hello", "count": 7}, mlflow="200 prompt: \"hello\", count: 7; {}", ours="200 prompt: \"hello\", count: 7; {}"),
 ]
