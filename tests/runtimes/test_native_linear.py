@@ -108,9 +108,9 @@ CASES = {
     ),
     "lasso": (save_sklearn(_linear("Lasso", alpha=0.01), TRAIN, SCORE), ["linear"], ROWS, False),
     "elastic": (save_sklearn(_linear("ElasticNet", alpha=0.01), TRAIN, SCORE), ["linear"], ROWS, False),
-    "sgd": (save_sklearn(_linear("SGDClassifier"), TRAIN, NAMES), ["linear"], ROWS, False),
+    "sgd": (save_sklearn(_linear("SGDClassifier", random_state=0), TRAIN, NAMES), ["linear"], ROWS, False),
     "sgd_log": (
-        save_sklearn(_linear("SGDClassifier", loss="log_loss"), TRAIN, NAMES, predict="predict_proba"),
+        save_sklearn(_linear("SGDClassifier", loss="log_loss", random_state=0), TRAIN, NAMES, predict="predict_proba"),
         ["linear"],
         ROWS,
         False,

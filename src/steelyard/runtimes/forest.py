@@ -22,12 +22,13 @@ from steelyard.protocols.inputs import Inputs, Outputs
 from steelyard.runtimes.columns import Columns, refuse_unfit
 from steelyard.runtimes.labels import Labels
 from steelyard.runtimes.leaf_sums import Sums
-from steelyard.runtimes.links import expit, pair, softmax
+from steelyard.runtimes.links import softmax, two_chances
 from steelyard.runtimes.steps import Steps
 from steelyard.runtimes.xgboost_answers import Finish, Objective
 
 Matrix = NDArray[Any]
-_LARGEST = np.finfo(np.float64).max
+_LARGEST = float(np.finfo(np.float64).max)
+_BELOW_ZERO = -5e-324  # the largest number below zero
 
 
 class ForestRuntime:
@@ -82,18 +83,17 @@ def _finish(options: dict[str, Any]) -> Callable[[Matrix], Matrix]:  # noqa: PLR
         offset, denominator = options["offset"], options["denominator"]
         return lambda sums: np.where(-(2 ** (-sums.ravel() / denominator)) - offset < 0, -1, 1)
     if kind == "probabilities":
-        return {"none": lambda sums: sums, "logistic": lambda sums: pair(expit(sums.ravel())), "softmax": softmax}[link]
+        return {"none": lambda sums: sums, "logistic": two_chances, "softmax": softmax}[link]
     labels = [Labels(classes, options["classes_dtype"]) for classes in options["classes"]]
     if len(labels) > 1:
         return lambda sums: _per_target(sums, labels)
-    take = labels[0].take
+    highest = labels[0].highest
     if link == "logistic":
-        strict: bool = options["strict"]
-        return lambda sums: take((sums.ravel() > 0 if strict else sums.ravel() >= 0).astype(np.intp))
-    column: bool = options.get("column", False)
-    if column:
-        return lambda sums: take(sums.argmax(axis=1)).reshape(-1, 1)
-    return lambda sums: take(sums.argmax(axis=1))
+        above, least = labels[0].above, 0.0 if options["strict"] else _BELOW_ZERO
+        return lambda sums: above(sums, least)
+    if options.get("column", False):
+        return lambda sums: highest(sums).reshape(-1, 1)
+    return highest
 
 
 def _per_target(sums: Matrix, labels: list[Labels]) -> Matrix:

@@ -48,20 +48,18 @@ class VectorSums:
         return np.concatenate([self._chunk(matrix[start : start + _CHUNK_ROWS]) for start in starts])
 
     def _chunk(self, matrix: Matrix) -> Matrix:
-        sums: Matrix = self._values.take(self._leaves.of(matrix), axis=0).sum(axis=1)  # tree by tree, in their order
+        sums: Matrix = np.add.reduce(self._values.take(self._leaves.of(matrix), axis=0), axis=1)  # tree by tree
         return sums
 
 
 class FloatSums:
-    """One float per leaf, added in single precision from `base` (scores,) on; tree t counts for score `score[t]`."""
+    """One float per leaf, added in single precision, tree by tree. `values` (leaves of all trees,); tree t counts for
+    score `score[t]`, and what a score starts from is a tree of one leaf."""
 
-    def __init__(self, trees: Trees, arrays: dict[str, Matrix], base_last: bool) -> None:
-        self._leaves = _Leaves(trees, arrays["first_leaf"])
-        self._values = arrays["values"]
-        self._base = arrays["base"]
-        self._base_last = base_last
-        score = arrays["score"]
-        self._trees_of = [np.flatnonzero(score == place) for place in range(len(self._base))]
+    def __init__(self, trees: Trees, values: Matrix, first_leaf: Matrix, score: Matrix) -> None:
+        self._leaves = _Leaves(trees, first_leaf)
+        self._values = values
+        self._trees_of = [np.flatnonzero(score == place) for place in range(int(score.max()) + 1)]
         self.close = trees.close
 
     def of(self, matrix: Matrix) -> Matrix:
@@ -71,16 +69,11 @@ class FloatSums:
         return np.concatenate([self._chunk(matrix[start : start + _CHUNK_ROWS]) for start in starts])
 
     def _chunk(self, matrix: Matrix) -> Matrix:
-        rows, scores = len(matrix), len(self._base)
         values = self._values.take(self._leaves.of(matrix))
-        sums = np.empty((rows, scores), dtype=np.float32)
-        for score, trees in enumerate(self._trees_of):
-            terms = np.empty((rows, len(trees) + 1), dtype=np.float32)
-            first, last = ((0, -1) if self._base_last else (1, None)) if len(trees) else (0, 0)
-            terms[:, first:last] = values if scores == 1 else values.take(trees, axis=1)
-            terms[:, -1 if self._base_last else 0] = self._base[score]
-            sums[:, score] = np.add.accumulate(terms, axis=1)[:, -1]  # one after the other; `sum` would go pairwise
-        return sums
+        if len(self._trees_of) == 1:
+            return np.add.accumulate(values, axis=1)[:, -1:]  # one after the other; `sum` would go pairwise
+        each = [np.add.accumulate(values.take(trees, axis=1), axis=1)[:, -1] for trees in self._trees_of]
+        return np.stack(each, axis=1)
 
 
 class _Leaves:
@@ -104,4 +97,4 @@ def sums_of(library: str, model: Path, options: dict[str, Any], arrays: dict[str
     trees = Trees(library, model, LEAVES)
     if kind == "vector":
         return VectorSums(trees, arrays["values"], arrays["first_leaf"])
-    return FloatSums(trees, arrays, options["base_last"])
+    return FloatSums(trees, arrays["values"], arrays["first_leaf"], arrays["score"])

@@ -35,9 +35,8 @@ class LightGbmRuntime:
         scores = self._trees.predict(self._rows.matrix(inputs, _F8))
         single = scores.shape[1] == 1
         if self._labels is not None:
-            # of two classes the second wins above one half, as argmax over (1 - p, p) decides
-            places = (scores.ravel() > 1.0 - scores.ravel()).astype(np.intp) if single else scores.argmax(axis=1)
-            return self._labels.take(places)
+            # of two classes the second wins where p > 1 - p, as argmax over both decides
+            return self._labels.above(scores - (1.0 - scores), 0.0) if single else self._labels.highest(scores)
         if self._finish == "probabilities" and single:
             return pair(scores.ravel())
         return scores.ravel() if single else scores

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from steelyard.protocols.inputs import Inputs, Outputs
 from steelyard.runtimes.columns import Columns, refuse_unfit
 from steelyard.runtimes.labels import Labels
-from steelyard.runtimes.links import expit, pair, softmax
+from steelyard.runtimes.links import softmax, two_chances
 from steelyard.runtimes.steps import Steps
 
 Matrix = NDArray[Any]
@@ -72,13 +72,8 @@ def _shape(scores: Matrix, flat: bool) -> Matrix:
 def _labels(options: dict[str, Any]) -> Callable[[Matrix], Matrix]:
     labels = Labels(options["classes"], options["classes_dtype"])
     if options["scores"] == 1:
-        return lambda scores: labels.take((scores.ravel() > 0).astype(np.intp))
-    return lambda scores: labels.take(scores.argmax(axis=1))
-
-
-def _logistic(scores: Matrix) -> Matrix:
-    """Two classes, one score."""
-    return pair(expit(scores.ravel()))
+        return lambda scores: labels.above(scores, 0.0)
+    return labels.highest
 
 
 def _logistic_rows(scores: Matrix) -> Matrix:
@@ -101,7 +96,7 @@ def _softmax_pair(scores: Matrix) -> Matrix:
 
 
 _CHANCES: dict[str, Callable[[Matrix], Matrix]] = {
-    "logistic": _logistic,
+    "logistic": two_chances,
     "logistic_rows": _logistic_rows,
     "logistic_even": _logistic_even,
     "softmax": softmax,

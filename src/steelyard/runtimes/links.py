@@ -5,6 +5,7 @@ Pure arithmetic on (rows,) or (rows, classes) arrays; nothing here overflows.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -34,3 +35,11 @@ def pair(second: Matrix) -> Matrix:
     np.subtract(1.0, second, out=result[:, 0])
     result[:, 1] = second
     return result
+
+
+def two_chances(scores: Matrix) -> Matrix:
+    """(rows,) or (rows, 1) scores of the second class → (rows, 2) probabilities."""
+    if len(scores) == 1:  # four times as fast as numpy is on one number
+        chance = 0.5 * (1.0 + math.tanh(0.5 * scores.item()))
+        return np.array([[1.0 - chance, chance]], dtype=scores.dtype)
+    return pair(expit(scores.ravel()))

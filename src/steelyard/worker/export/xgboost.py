@@ -16,7 +16,7 @@ from steelyard.contracts.artifacts import Artifact
 from steelyard.worker.export.offer import save_arrays
 from steelyard.worker.export.pipeline import Plan
 from steelyard.worker.export.source import Refused, Source
-from steelyard.worker.export.tree_text import Tree, float_before, leaf_table, model_text
+from steelyard.worker.export.tree_text import Tree, constant, float_before, leaf_table, model_text
 
 _MODEL = "model.ubj"
 _TEXT = "model.txt"
@@ -73,13 +73,17 @@ def convert_trees(source: Source, plan: Plan, folder: Path) -> tuple[Artifact, l
         parts, score = parts[: bounds[end]], score[: bounds[end]]
     elif end:
         raise Refused("It does not say which trees belong to its best iteration.")
-    trees = [tree for tree, _ in parts]
-    values, first_leaf = leaf_table(trees, [value for _, value in parts])
-    rows = _rows(plan.width, trees)
+    rows = _rows(plan.width, [tree for tree, _ in parts])
     margins = booster.inplace_predict(rows, predict_type="margin", iteration_range=(0, end), validate_features=False)
     margins = margins.reshape(len(rows), -1)
     base, base_last = _base(model, parts, score, rows, margins)
-    arrays = {"values": values, "first_leaf": first_leaf, "base": base, "score": score}
+    bases = [(constant(0.0), np.array([value], dtype=np.float32)) for value in base]
+    parts = [*parts, *bases] if base_last else [*bases, *parts]
+    places = np.arange(len(base))
+    score = np.concatenate([score, places] if base_last else [places, score])
+    trees = [tree for tree, _ in parts]
+    values, first_leaf = leaf_table(trees, [value for _, value in parts])
+    arrays = {"values": values, "first_leaf": first_leaf, "score": score}
     (folder / _TEXT).write_text(model_text(trees, plan.width))
     options = {
         **{key: options[key] for key in ("missing", "infinite", "steps", "width")},
@@ -88,7 +92,6 @@ def convert_trees(source: Source, plan: Plan, folder: Path) -> tuple[Artifact, l
         "flat": margins.shape[1] == 1,
         "answer": {"finish": options["finish"], "dtype": options["dtype"]},
         "sum": "float",
-        "base_last": base_last,
         "cast": "float32",
         "nan": True,
         "divide": None,
