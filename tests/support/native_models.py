@@ -48,14 +48,21 @@ class Exported:
         return mlflow.pyfunc.load_model(str(self.folder / "model")).predict(rows)
 
 
-def export_all(root: Path, savers: dict[str, Callable[[Path], None]]) -> dict[str, Exported]:
-    """Save each model and export them all in one process, so that its imports are paid once."""
+def export_all(
+    root: Path, savers: dict[str, Callable[[Path], None]], *, tools: Path | None = None, then: str = ""
+) -> dict[str, Exported]:
+    """Save each model and export them all in one process, so that its imports are paid once; it ends with `then`."""
     with threadpool_limits(1):  # for models this small, more threads only wait for each other
         for name, save in savers.items():
             (root / name).mkdir()
             save(root / name / "model")
-    command = [sys.executable, "-c", EXPORT_ALL, *(str(root / name) for name in savers)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", EXPORT_ALL + then, *(str(root / name) for name in savers)]
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "STEELYARD_TOOL_PATH": str(tools or ""),
+    }
     done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     (root / "stderr").write_text(done.stderr)

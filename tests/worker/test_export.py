@@ -1,9 +1,6 @@
 """The exporter as a program: what it leaves for models that it can and cannot convert."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -87,7 +84,13 @@ def _save_without_signature(folder):
     mlflow.sklearn.save_model(model, folder, pip_requirements=[], serialization_format="cloudpickle")
 
 
+def _save_broken(folder):
+    folder.mkdir()
+    (folder / "MLmodel").write_text("flavors: {python_function: {loader_module: mlflow.sklearn}}\n")
+
+
 SAVERS = {
+    "broken": _save_broken,
     "forest": save_sklearn(_forest, TRAIN, TARGET),
     "search": save_sklearn(_search, TRAIN, TARGET),
     "towns": save_sklearn(_towns, TOWNS, TARGET),
@@ -99,9 +102,20 @@ SAVERS = {
 }
 
 
+TOOL = """
+import pathlib, sys
+assert sys.path[-1] == str(pathlib.Path(__file__).parent)
+pathlib.Path(__file__).with_name("was_found").touch()
+"""
+
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    return export_all(tmp_path_factory.mktemp("export"), SAVERS)
+    """Exported with a folder of tools, whose only one is imported when the exports are done."""
+    root = tmp_path_factory.mktemp("export")
+    (root / "tools").mkdir()
+    (root / "tools" / "a_tool_of_the_platform.py").write_text(TOOL)
+    return export_all(root, SAVERS, tools=root / "tools", then="import a_tool_of_the_platform")
 
 
 def test_an_artifact_names_its_columns_and_files(exported):
@@ -150,32 +164,12 @@ def test_a_model_of_ones_own_code_or_without_a_signature_has_no_candidates(expor
         assert exported[name].names() == set()
 
 
-def test_a_model_that_cannot_be_loaded_leaves_nothing_and_no_failure(exported, tmp_path):
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "MLmodel").write_text("flavors: {python_function: {loader_module: mlflow.sklearn}}\n")
-    command = [sys.executable, "-m", "steelyard.worker.export", str(tmp_path / "model"), str(tmp_path / "out")]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0
-    assert "signature" in done.stderr
-    assert list((tmp_path / "out").iterdir()) == []
+def test_a_model_that_cannot_be_loaded_leaves_nothing_and_stops_nothing(exported):
+    assert list((exported["broken"].folder / "out").iterdir()) == []
 
 
-def test_tools_are_found_behind_the_models_own_packages(tmp_path):
-    marker = tmp_path / "tools" / "a_tool_of_the_platform.py"
-    marker.parent.mkdir()
-    marker.write_text("")
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "MLmodel").write_text("flavors: {}\n")
-    code = (
-        "import sys; before = list(sys.path)\n"
-        "from steelyard.worker.export.__main__ import main\n"
-        "main(sys.argv[1:]); import a_tool_of_the_platform\n"
-        "assert sys.path[:len(before)] == before\n"
-    )
-    environment = {**os.environ, "STEELYARD_TOOL_PATH": str(marker.parent)}
-    command = [sys.executable, "-c", code, str(tmp_path / "model"), str(tmp_path / "out")]
-    done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+def test_tools_are_found_behind_the_models_own_packages(exported):
+    assert (exported["broken"].folder.parent / "tools" / "was_found").exists()
 
 
 class TestOpening:
