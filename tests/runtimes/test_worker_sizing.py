@@ -15,6 +15,7 @@ from support.workers import query, runtime_of
 
 pytestmark = pytest.mark.slow
 
+BUSY = "the machine is too busy to tell what a second process adds"
 COMPUTES = """
 class Model(PythonModel):
     def predict(self, context, model_input, params=None):
@@ -47,18 +48,21 @@ def two_cores_are_free() -> bool:
 def test_a_model_that_computes_in_python_gets_a_second_process_and_answers_more(tmp_path):
     runtime = runtime_of(save_python_model(tmp_path / "computes", COMPUTES))
     runtime.load()
-    if not two_cores_are_free():
-        runtime.close()
-        pytest.skip("the machine is too busy to tell")
     try:
+        if not two_cores_are_free():
+            pytest.skip(BUSY)
         with Callers(runtime, query({"inputs": [1]}), 8) as callers:
             wait_until(lambda: len(callers.finished_s) >= 40, timeout_s=30)
             one = 20 / (callers.finished_s[39] - callers.finished_s[19])
-            wait_until(lambda: len(runtime.worker_pids) == 2, timeout_s=60)
+            ends_s = time.monotonic() + 30
+            wait_until(lambda: len(runtime.worker_pids) == 2 or time.monotonic() > ends_s, timeout_s=60)
             before = len(callers.finished_s)
-            wait_until(lambda: len(callers.finished_s) >= before + 200, timeout_s=30)
+            wait_until(lambda: len(callers.finished_s) >= before + 200, timeout_s=60)
             two = 180 / (callers.finished_s[before + 199] - callers.finished_s[before + 19])
         assert callers.errors == []
+        if not two_cores_are_free():
+            pytest.skip(BUSY)
+        assert len(runtime.worker_pids) == 2
         assert runtime.max_concurrency == usable_cores()
         assert two > 1.6 * one
     finally:

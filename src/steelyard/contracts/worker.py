@@ -97,7 +97,8 @@ class WarmUp(Message, frozen=True):
 
 
 class Reply(Message, frozen=True):
-    """An answer whose body is the payload. Times are of the thread that made it: `cpu_s` of processor, `wall_s` all."""
+    """An answer whose body is the payload. `wall_s` is what its thread took, and `cpu_s` how much of that it
+    computed, or could have with a core free."""
 
     content_type: str
     headers: tuple[tuple[str, str], ...]

@@ -1,6 +1,6 @@
 """How many worker processes a model gets, and how many calls each takes at once: found by observing, by no flag.
 
-**Inputs** Each finished call: processor and wall seconds of the thread that ran it, how many ran beside it in its
+**Inputs** Each finished call: computing and wall seconds of the thread that ran it, how many ran beside it in its
 process, whether all places were taken when it began; the cores and the memory there are.
 **Parameters** `WINDOW` = 20 calls (at least two per place) make one observation. A second process needs a model that
 uses less than `SPARE` = 65 % of the cores though calls wait, and that would use half as much again if its threads did
@@ -37,7 +37,8 @@ _MEMORY_SHARE = 0.8  # of what is free
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`running`: calls in its process when it began, itself included. `began_s` is monotonic."""
+    """`cpu_s`: for how long of `wall_s` it computed, or would have with a core free. `running`: calls in its process
+    when it began, itself included. `began_s` is monotonic."""
 
     began_s: float
     cpu_s: float

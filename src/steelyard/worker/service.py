@@ -43,6 +43,7 @@ from steelyard.protocols.query import Dialect, Query
 from steelyard.worker import confine
 from steelyard.worker.answer import Answering
 from steelyard.worker.arrays import unpack_inputs
+from steelyard.worker.clock import ThreadClock
 from steelyard.worker.coroutines import Coroutines, Gone
 from steelyard.worker.faults import fault_of
 from steelyard.worker.frames import BrokenFrame, Channel
@@ -139,30 +140,31 @@ class _Slot:
         self._answering = Answering(model, self._coroutines)
 
     def serve(self) -> None:
+        clock = ThreadClock()
         try:
             while (frame := self._channel.receive()) is not None:
-                self._one(_ON_SLOT(frame[0]), frame[1])
+                self._one(_ON_SLOT(frame[0]), frame[1], clock)
                 del frame  # a waiting thread must not keep a request's memory
         except (OSError, Gone, BrokenFrame):
             pass  # the replica has ended the connection: what ran on it is over
         finally:
+            clock.close()
             self._coroutines.close()
             self._channel.close()
 
-    def _one(self, message: OnSlot, payload: bytes) -> None:
-        cpu_s, wall_s = time.thread_time(), time.perf_counter()
+    def _one(self, message: OnSlot, payload: bytes, clock: ThreadClock) -> None:
+        began = clock.read()
         try:
             reply, body = self._answer(message, payload)
         except (OSError, Gone):
             raise
         except Exception as error:
             told = error if isinstance(error, SteelyardError) else _own_fault(error)
-            fault = fault_of(told, time.thread_time() - cpu_s, time.perf_counter() - wall_s)
+            fault = fault_of(told, *_since(began, clock))
             self._channel.send(_ENCODE(fault))
             return
         if isinstance(reply, Reply):
-            times = (time.thread_time() - cpu_s, time.perf_counter() - wall_s)
-            reply = Reply(reply.content_type, reply.headers, *times)
+            reply = Reply(reply.content_type, reply.headers, *_since(began, clock))
         self._channel.send(_ENCODE(reply), body)
 
     def _answer(self, message: OnSlot, payload: bytes) -> tuple[Message, bytes]:
@@ -192,6 +194,11 @@ class _Slot:
                 self._channel.send(_PIECE, piece)
         finally:
             pieces.close()  # type: ignore[attr-defined]
+
+
+def _since(began: tuple[float, float], clock: ThreadClock) -> tuple[float, float]:
+    cpu_s, wall_s = clock.read()
+    return cpu_s - began[0], wall_s - began[1]
 
 
 def _own_fault(error: Exception) -> SteelyardError:
