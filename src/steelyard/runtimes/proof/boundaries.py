@@ -6,9 +6,11 @@ beside that threshold. The search knows nothing of the model but its answers: it
 answer changes, halves the interval down to two neighbouring numbers, in many rows at once, and then asks for the
 numbers on both sides, their float32 roundings, and a missing value in the same place.
 
-It cannot promise to meet every threshold: what no row reaches within its calls stays unseen. Thresholds that an
-exporter names (`hints`) are asked directly, in several rows each. Smooth answers have no jumps; they cost some
-forty calls, and then only labels beside them are searched.
+Where an exporter names a model's thresholds (`hints`), further intervals are halved over these alone, which takes a
+tenth of the calls, and each threshold is asked in rows of different answers. Hints only ever add to the search.
+
+It cannot promise to meet every threshold: what no row reaches within its calls stays unseen. Smooth answers have no
+jumps; they cost some forty calls, and then only labels beside them are searched.
 """
 
 from __future__ import annotations
@@ -25,16 +27,15 @@ from numpy.typing import NDArray
 from steelyard.protocols.inputs import Inputs
 from steelyard.runtimes.proof.asking import Asker, Case, answered_rows
 from steelyard.runtimes.proof.layout import Hints, Layout
-from steelyard.runtimes.proof.numbers import middle
+from steelyard.runtimes.proof.segments import ROUNDS, ByHint, ByNumber, Known, Segments, spread
 from steelyard.runtimes.proof.signatures import labels_of, signatures
 from steelyard.runtimes.proof.table import Ordinals, Places, Table
 
-_HINTED = 32  # calls beside thresholds that are known
 _VARIATIONS = 24  # calls that look for changes
-_MIXED_ROUNDS = 16  # halvings by turns in value and in count; whose near end never moved by then is smooth
-_ROUNDS = 64 + _MIXED_ROUNDS // 2  # halvings that leave two neighbours
-_PROBES = 16  # calls beside the boundaries of one sweep
-_MIN_SWEEP = 40  # calls that a further sweep is worth starting with
+_PROBES = 16  # calls kept for what lies beside the boundaries of one sweep
+_MIN_SWEEP = ROUNDS  # calls that a sweep down to neighbouring numbers is worth starting with
+_MIN_HINTED = 24  # and one over the hints
+_HINTED = 24  # calls beside thresholds in rows of any answer
 _HALVINGS = 6  # for a refused call: the proof's own rows have shown which rows are refused
 _MAX_CALL_CELLS = 400_000
 
@@ -42,33 +43,9 @@ Signature = Callable[[list[Any], int], list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Segments:
-    """In the table's row, between two ordinals of one cell, the answer changes. One entry per segment."""
-
-    rows: Places
-    cells: Places
-    near: Ordinals  # where the answer is that of the row
-    far: Ordinals
-    groups: Places  # same for the same change of answer in the same cell
-
-    def take(self, chosen: NDArray[Any]) -> Segments:
-        return Segments(*(column[chosen] for column in self._columns()))
-
-    @staticmethod
-    def joined(parts: list[Segments]) -> Segments:
-        columns = zip(*(part._columns() for part in parts), strict=True)
-        return Segments(*(np.concatenate(column) for column in columns))
-
-    def _columns(self) -> tuple[NDArray[Any], ...]:
-        return self.rows, self.cells, self.near, self.far, self.groups
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-
-@dataclass(frozen=True, slots=True)
 class Boundaries:
-    """`cases`: rows beside boundaries, and those that led there. `found`: how many boundaries."""
+    """`cases`: rows beside boundaries, and those that led there. `found`: how many different boundaries, without those
+    of which only the surroundings were asked."""
 
     cases: list[Case]
     found: int
@@ -86,21 +63,23 @@ def find_boundaries(
     bits = max(case.expected.float_bits for case in answered)
     size = max(16, min(rows_per_call, _MAX_CALL_CELLS // max(1, layout.cells)))
     search = _Search(asker, table, bits, rng, size)
-    known = table.hinted(hints)
-    kept = min(_HINTED, asker.calls) if len(known[0]) else 0
+    cells, ordinals = table.hinted(hints)
+    known = Known()
+    known.add(cells, ordinals)
+    kept = min(_HINTED, asker.calls) if len(cells) else 0
     asker.calls -= kept
-    if not search.run(signatures) and any(labels_of(table.answers[:64], bits)):
-        search.run(labels_of)
+    if not search.run(signatures, known) and any(labels_of(table.answers[:64], bits)):
+        search.run(labels_of, known)
     asker.calls += kept
-    search.beside(*known)
-    return Boundaries(search.cases, search.found)
+    search.beside(cells, ordinals)
+    return Boundaries(search.cases, len(search.found))
 
 
 class _Search:
     def __init__(self, asker: Asker, table: Table, float_bits: int, rng: Generator, size: int) -> None:
         self._asker, self._table, self._bits, self._rng, self._size = asker, table, float_bits, rng, size
         self.cases: list[Case] = []
-        self.found = 0
+        self.found: set[tuple[int, int]] = set()  # cell and ordinal
 
     def beside(self, cells: Places, ordinals: Ordinals) -> None:
         """Every known threshold and its neighbours in a row of a rare answer; in other rows again while calls last."""
@@ -115,34 +94,49 @@ class _Search:
                 rows = self._rows(keys, len(chosen))
                 self._keep(self._table.varied(rows, cells[owners[chosen]], near[chosen]))
 
-    def run(self, signature: Signature) -> bool:
-        """Finds and probes boundaries. False when the answers turn out to be smooth."""
-        segments = self._changes(signature)
-        smooth = False
-        while len(segments) and self._asker.calls > _MIN_SWEEP and not smooth:
-            chosen = self._spread(segments)
-            ends = self._halve(segments.take(chosen), signature)
-            smooth = len(ends) * 8 < len(chosen)
-            self.found += len(ends)
-            self._probe(ends)
-            segments = segments.take(np.setdiff1d(np.arange(len(segments)), chosen))
-        return not smooth
+    def run(self, signature: Signature, hints: Known) -> bool:
+        """Finds and probes boundaries. False when the answers turn out to be smooth.
 
-    def _changes(self, signature: Signature) -> Segments:
-        """Rows in which one number was replaced by another row's, and the answer changed. New answers are new rows."""
+        The first sweep does not rely on hints, for they come from whoever made the candidates.
+        """
+        segments = self._changes(signature, hints)
+        met = Known()
+        by_hint, calls = False, _MIN_SWEEP
+        while len(segments) and self._asker.calls > calls:
+            chosen = spread(segments, met, self._size, self._rng)
+            part = segments.take(chosen)
+            segments = segments.without(chosen)
+            ends, moved = self._halve(part, signature, ByHint(hints) if by_hint else ByNumber(self._table))
+            if not by_hint:
+                ends = ends.take(np.flatnonzero(moved | ends.adjacent))
+                if len(ends) * 8 < len(part):
+                    return False
+            met.add(ends.cells, ends.near)
+            self._probe(ends, signature)
+            if hints:
+                by_hint, calls = True, _MIN_HINTED
+        return True
+
+    def _changes(self, signature: Signature, hints: Known) -> Segments:
+        """Rows in which one number was replaced by another row's, and the answer changed. New answers are new rows.
+
+        With hints every other call steps over one of them instead, which seldom leaves the leaf's surroundings.
+        """
         table, rng = self._table, self._rng
-        found = [Segments(*(np.empty(0, dtype=np.int64) for _ in range(5)))]
+        found = [Segments.none()]
         groups: dict[Any, int] = {}
         keys = signature(table.answers, self._bits)
         seen = set(keys)
         cells = np.empty(0, dtype=np.intp)
-        for _ in range(_VARIATIONS):
+        for number in range(_VARIATIONS):
             while len(cells) < self._size:
                 cells = np.concatenate([cells, rng.permutation(len(table.cells))])
             turn, cells = cells[: self._size], cells[self._size :]
             rows, others = self._rows(keys, self._size), rng.integers(table.rows, size=self._size)
             before, finite = table.ordinals(rows, turn)
             after, finite_too = table.ordinals(others, turn)
+            if number % 2:
+                after = hints.beyond(turn, before, after, rng)
             useful = np.flatnonzero(finite & finite_too & (before != after))
             if not len(useful) or self._asker.calls <= _PROBES:
                 break
@@ -170,52 +164,54 @@ class _Search:
     def _signed(self, rows: Places, signature: Signature) -> list[Any]:
         return signature([self._table.answers[row] for row in rows], self._bits)
 
-    def _spread(self, segments: Segments) -> Places:
-        """As many as fit a call: every change of answer once before any twice, and all cells alike."""
-        order = self._rng.permutation(len(segments))
-        by_group, by_cell = _ranks(segments.groups[order]), _ranks(segments.cells[order])
-        chosen: Places = order[np.lexsort((by_cell, by_group))][: self._size]
-        return chosen
-
-    def _halve(self, segments: Segments, signature: Signature) -> Segments:
-        """Down to neighbouring numbers, all at once; without the segments in which every step is a change."""
-        near, far = segments.near.copy(), segments.far.copy()
+    def _halve(
+        self, segments: Segments, signature: Signature, way: ByNumber | ByHint
+    ) -> tuple[Segments, NDArray[np.bool_]]:
+        """All at once, as far as that way goes; and the segments of which the near end has moved."""
         old = self._signed(segments.rows, signature)
         moved = np.zeros(len(segments), dtype=bool)
-        active = np.arange(len(segments))
-        for turn in range(_ROUNDS):
-            centre = middle(near, far)
-            if turn >= _MIXED_ROUNDS:
-                active = active[moved[active]]
-            elif turn % 2 == 0:
-                centre = self._table.halfway(segments.cells, near, far)
-            active = active[(middle(near, far) != np.minimum(near, far))[active]]
+        for turn in range(ROUNDS):
+            centre, active = way.centres(turn, segments, moved)
             if not len(active) or self._asker.calls <= _PROBES:
                 break
             inputs = self._table.varied(segments.rows[active], segments.cells[active], centre[active])
             keys = signature(self._answers(self._asker.ask(inputs, _HALVINGS), inputs.rows), self._bits)
             same = np.array([key == old[place] for key, place in zip(keys, active, strict=True)])
-            near[active[same]] = centre[active[same]]
-            far[active[~same]] = centre[active[~same]]
+            segments = segments.moved(active, centre[active], same)
             moved[active[same]] = True
-        adjacent = middle(near, far) == np.minimum(near, far)
-        halved = Segments(segments.rows, segments.cells, near, far, segments.groups)
-        return halved.take(np.flatnonzero(moved | adjacent))
+        return segments, moved
 
-    def _probe(self, ends: Segments) -> None:
+    def _probe(self, ends: Segments, signature: Signature) -> None:
         """Asks beside each boundary, and with a missing value in its place."""
-        if not len(ends):
-            return
-        owners, ordinals = self._table.near(ends.cells, ends.near, (-4, -2, -1, 0, 1, 2, 4))
-        more_owners, more = self._table.near(ends.cells, ends.far, (0,))
         places = np.arange(len(ends))
-        owners, ordinals = np.concatenate([places, owners, more_owners]), np.concatenate([ends.near, ordinals, more])
-        missing = np.zeros(len(owners), dtype=bool)
-        missing[: len(places)] = True
-        for start in range(0, len(owners), self._size):
+        owners, ordinals = [places], [ends.near]
+        for chosen, number, offsets in (
+            (places, ends.near, (-2, -1, 0, 1, 2)),
+            (np.flatnonzero(ends.adjacent), ends.near, (-4, 4)),
+            (np.flatnonzero(~ends.adjacent), ends.far, (-2, -1, 0, 1, 2)),
+        ):
+            if len(chosen):
+                owner, near = self._table.near(ends.cells[chosen], number[chosen], offsets)
+                owners.append(chosen[owner])
+                ordinals.append(near)
+        rows, numbers = np.concatenate(owners), np.concatenate(ordinals)
+        missing = np.arange(len(rows)) < len(places)
+        answers: list[Any] = []
+        for start in range(0, len(rows), self._size):
             part = slice(start, start + self._size)
-            chosen = owners[part]
-            self._keep(self._table.varied(ends.rows[chosen], ends.cells[chosen], ordinals[part], missing[part]))
+            chosen = rows[part]
+            answers += self._keep(
+                self._table.varied(ends.rows[chosen], ends.cells[chosen], numbers[part], missing[part])
+            )
+        self._count(ends, rows[len(places) :], signature(answers, self._bits)[len(places) :])
+
+    def _count(self, ends: Segments, owners: Places, keys: list[Any]) -> None:
+        """A boundary was found where two neighbouring numbers have different answers."""
+        adjacent = ends.adjacent
+        first: dict[int, Any] = {}
+        for owner, key in zip(owners.tolist(), keys, strict=True):
+            if adjacent[owner] and first.setdefault(owner, key) != key:
+                self.found.add((int(ends.cells[owner]), int(min(ends.near[owner], ends.far[owner]))))
 
     def _keep(self, inputs: Inputs) -> list[Any]:
         cases = self._asker.ask(inputs, _HALVINGS)
@@ -229,13 +225,3 @@ class _Search:
         for case in cases:
             answers += case.answers or [None] * case.inputs.rows
         return (answers + [None] * rows)[:rows]
-
-
-def _ranks(values: Places) -> Places:
-    """For each how often the same value stands before it."""
-    counts: Counter[int] = Counter()
-    ranks = np.empty(len(values), dtype=np.intp)
-    for place, value in enumerate(values.tolist()):
-        ranks[place] = counts[value]
-        counts[value] += 1
-    return ranks

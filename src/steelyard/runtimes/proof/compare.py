@@ -7,12 +7,14 @@ and size, never a row's inputs or a text that a model wrote.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from steelyard.runtimes.proof.outcome import Outcome, split_rows
+from steelyard.runtimes.proof.outcome import Outcome, as_floats, split_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class Tolerance:
     atol: float
 
 
+_MANY = 16  # floats in a list that numpy compares faster than a loop
 _DOUBLE = Tolerance(1e-9, 1e-12)
 _SINGLE = Tolerance(1e-5, 1e-6)
 
@@ -91,9 +94,11 @@ def compare(expected: Outcome, got: Outcome, rows: int) -> list[Difference]:
         return [] if whole is None else [whole] * rows
     if expected.plain and isinstance(expected.plain, dict) and expected.plain.keys() != got.plain.keys():
         return [Difference("other fields")] * rows
-    if _all_floats(mine) and _all_floats(its):
-        return _float_rows(mine, its, tolerance)
-    pairs = zip(mine, its, strict=True)
+    pairs: Iterable[tuple[Any, Any]] = zip(mine, its, strict=True)
+    one, other = as_floats(mine), as_floats(its)
+    if one is not None and other is not None and one.shape == other.shape:
+        suspects = np.flatnonzero(_apart(one, other, tolerance).reshape(rows, -1).any(axis=1))
+        pairs = ((mine[row], its[row]) for row in suspects)
     return [found for one, other in pairs if (found := difference(one, other, tolerance)) is not None]
 
 
@@ -147,21 +152,17 @@ def _class(number: float) -> str:
 def _list(expected: list[Any], got: list[Any], tolerance: Tolerance) -> Difference | None:
     if len(expected) != len(got):
         return Difference(f"{len(got)} values instead of {len(expected)}")
-    if _all_floats(expected) and _all_floats(got):
-        return next(iter(_float_rows(expected, got, tolerance)), None)
-    found = (difference(one, other, tolerance) for one, other in zip(expected, got, strict=True))
+    pairs: Iterable[tuple[Any, Any]] = zip(expected, got, strict=True)
+    mine, its = (as_floats(expected), as_floats(got)) if len(expected) >= _MANY else (None, None)
+    if mine is not None and its is not None and mine.shape == its.shape:
+        suspects = np.flatnonzero(_apart(mine, its, tolerance).reshape(len(expected), -1).any(axis=1))
+        pairs = ((expected[place], got[place]) for place in suspects)
+    found = (difference(one, other, tolerance) for one, other in pairs)
     return next((item for item in found if item is not None), None)
 
 
-def _all_floats(values: list[Any]) -> bool:
-    return len(values) > 8 and set(map(type, values)) == {float}
-
-
-def _float_rows(expected: list[float], got: list[float], tolerance: Tolerance) -> list[Difference]:
-    """`_float` over many: numpy finds those that may differ, for thousands of floats are the usual output."""
-    one, other = np.array(expected), np.array(got)
+def _apart(one: NDArray[np.float64], other: NDArray[np.float64], tolerance: Tolerance) -> NDArray[np.bool_]:
+    """Where `_float` may find a difference."""
     with np.errstate(invalid="ignore", over="ignore"):
         near = np.abs(one - other) <= tolerance.atol + tolerance.rtol * np.abs(one)
-    suspects = np.flatnonzero(~(near & np.isfinite(one)))
-    found = (_float(expected[place], got[place], tolerance) for place in suspects)
-    return [item for item in found if item is not None]
+    return ~(near & np.isfinite(one))

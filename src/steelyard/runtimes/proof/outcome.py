@@ -5,9 +5,13 @@ The selection wraps the reference and every candidate as a `Predict`; it never r
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from steelyard.protocols.inputs import Inputs
 
@@ -36,3 +40,13 @@ def split_rows(plain: Any, rows: int) -> list[Any] | None:
             return None
         return [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
     return None
+
+
+def as_floats(values: list[Any]) -> NDArray[np.float64] | None:
+    """Floats, or rows of equally many floats, as an array: the usual outputs, by the thousand; None for all others."""
+    kinds = set(map(type, values))
+    if kinds == {list}:
+        if len(set(map(len, values))) != 1:
+            return None
+        kinds = set(map(type, itertools.chain.from_iterable(values)))
+    return np.array(values) if kinds == {float} else None

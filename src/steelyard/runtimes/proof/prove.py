@@ -40,7 +40,7 @@ class Effort:
     """How much to ask the reference: rows, and calls (of at most `boundary_rows`) that look for boundaries."""
 
     rows: int = 2048
-    boundary_calls: int = 150
+    boundary_calls: int = 200
     boundary_rows: int = 512
 
 

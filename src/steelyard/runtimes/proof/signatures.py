@@ -10,11 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard.runtimes.proof.outcome import as_floats
+
 _KEPT_BITS = {32: 18, 64: 40}
 
 
 def signatures(answers: list[Any], float_bits: int) -> list[Any]:
     """One key per row's answer: its labels and its rounded floats; None for None, a row that was not answered."""
+    plain = as_floats(answers)
+    if plain is not None:
+        return [((), row.tobytes()) for row in _rounded(plain, float_bits)]
     split = [None if answer is None else _split(answer) for answer in answers]
     lengths = {len(row[1]) for row in split if row is not None}
     if len(lengths) != 1:
@@ -38,9 +43,9 @@ def _split(answer: Any) -> tuple[tuple[Any, ...], list[float]]:
         if isinstance(value, float):
             floats.append(value)
         elif isinstance(value, list):
-            waiting += value
+            waiting += reversed(value)
         elif isinstance(value, dict):
-            waiting += value.values()
+            waiting += reversed(value.values())
         else:
             labels.append(value if value is None or isinstance(value, str | int) else repr(value))
     return tuple(labels), floats

@@ -1,6 +1,6 @@
 """Where a model changes its mind: split points and categories per input column, for the rows that the proof makes.
 
-`candidates.py` writes it as `OUT/hints.json`: {"thresholds": {column: [up to 64 floats]}, "categories": {column: […]}}.
+`candidates.py` writes it as `OUT/hints.json`: {"thresholds": {column: [floats]}, "categories": {column: […]}}.
 Nothing here must be complete; the proof only looks closer at what is named.
 """
 
@@ -18,7 +18,8 @@ from steelyard.worker.export.source import Source
 from steelyard.worker.export.tree_text import Tree
 
 _FILE = "hints.json"
-_MOST = 64
+_MOST = 64  # categories of a column
+_MOST_THRESHOLDS = 2048  # all of most models: the proof finds more boundaries where none is left out
 
 
 def of_trees(trees: Sequence[Tree]) -> dict[int, list[float]]:
@@ -48,6 +49,6 @@ def write(out: Path, source: Source, plan: Plan, thresholds: dict[int, list[floa
 
 def _sample(values: Sequence[float]) -> list[float]:
     ordered = sorted(set(values))
-    if len(ordered) <= _MOST:
+    if len(ordered) <= _MOST_THRESHOLDS:
         return ordered
-    return [ordered[round(place * (len(ordered) - 1) / (_MOST - 1))] for place in range(_MOST)]
+    return [ordered[round(place * (len(ordered) - 1) / (_MOST_THRESHOLDS - 1))] for place in range(_MOST_THRESHOLDS)]
