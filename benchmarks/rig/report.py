@@ -56,7 +56,7 @@ def table(results: list[Measured]) -> str:
     lines = []
     for workload in _names(results):
         lines.append(
-            f"\n{workload:22}{'CPU µs/request':>16}{'requests/s/core':>17}{'p50 ms':>9}{'p99 ms':>9}"
+            f"\n{workload:28}{'CPU µs/request':>16}{'requests/s/core':>17}{'p50 ms':>9}{'p99 ms':>9}"
             f"{'core busy':>11}{'first start s':>15}{'cold start s':>14}{'PSS MB':>8}  rounds"
         )
         rows = [row for row in results if row.workload == workload]
@@ -92,12 +92,12 @@ def _line(row: Measured) -> str:
     starts = f"{row.first_start_s:15.2f}{row.cold_start_s:14.2f}{row.pss_bytes / 1e6:8.0f}"
     count = f"  {len(row.rounds)}" + (f", {len(row.discarded)} discarded" if row.discarded else "")
     if not row.rounds:
-        return f"{name:22}{'no clean round':>62}{starts}{count}: {row.discarded[:1]}"
+        return f"{name:28}{'no clean round':>62}{starts}{count}: {row.discarded[:1]}"
     cost, rate, p50, p99, busy = (
         statistics.median(getattr(one, key) for one in row.rounds)
         for key in ("cpu_us", "rps_per_core", "p50_ms", "p99_ms", "busy")
     )
-    return f"{name:22}{cost:16.1f}{rate:17.0f}{p50:9.2f}{p99:9.2f}{busy:10.0%} {starts}{count}"
+    return f"{name:28}{cost:16.1f}{rate:17.0f}{p50:9.2f}{p99:9.2f}{busy:10.0%} {starts}{count}"
 
 
 def _names(results: list[Measured]) -> list[str]:
