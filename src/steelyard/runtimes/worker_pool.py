@@ -64,7 +64,6 @@ class WorkerPool:
         on_dead: Callable[[str], None],
     ) -> None:
         self.warm = False  # whether a new worker predicts the model's example before it serves
-        self.waiting = 0
         self.launch = launch
         self.on_change = on_change
         self.on_dead = on_dead
@@ -75,6 +74,7 @@ class WorkerPool:
         self.log = get_logger()
         self._cores = cores
         self._keepers: list[Keeper] = []
+        self._retired: list[Keeper] = []  # whose workers finish what they have
         self._deaths = 0
         self._closed = False
 
@@ -115,17 +115,15 @@ class WorkerPool:
         with self.changed:
             if self._closed:
                 return
-            added = []
             while len(self._keepers) < count:
-                added.append(Keeper(self, first=not self._keepers))
-                self._keepers.append(added[-1])
+                keeper = Keeper(self)
+                self._keepers.append(keeper)
+                keeper.thread.start()
             spare, self._keepers = self._keepers[count:], self._keepers[:count]
             for keeper in spare:
                 self._retire(keeper)
             for process in self.serving:
                 process.use_threads(self.threads)
-        for keeper in added:
-            keeper.thread.start()
 
     def begin(self, message: Message, payload: bytes, places: int, deadline_s: float | None = None) -> Exchange:
         """Send a request to a worker. Raises Unavailable when there is none before `deadline_s` (monotonic)."""
@@ -152,10 +150,13 @@ class WorkerPool:
         with self.changed:
             self._closed = True
             self.serving.clear()
-            keepers, self._keepers = self._keepers, []
+            keepers, self._keepers, self._retired = [*self._keepers, *self._retired], [], []
             self.changed.notify_all()
         for keeper in keepers:
-            keeper.stop()
+            keeper.stopping.set()
+            keeper.process.leave()  # all at once
+        for keeper in keepers:
+            keeper.process.end()
         for keeper in keepers:
             if keeper.thread is not threading.current_thread():
                 keeper.thread.join()
@@ -163,10 +164,20 @@ class WorkerPool:
     def serve(self, process: WorkerProcess) -> None:
         """A keeper's worker is ready."""
         with self.changed:
+            if process.retired or self._closed:
+                return
             self.serving.append(process)
             process.use_threads(self.threads)
             self.changed.notify_all()
         self.on_change()
+
+    def ended(self, keeper: Keeper) -> None:
+        """A keeper's worker has ended as it was told to."""
+        with self.changed:
+            if keeper.process in self.serving:
+                self.serving.remove(keeper.process)
+            if keeper in self._retired:
+                self._retired.remove(keeper)
 
     def lost(self, process: WorkerProcess, how: str) -> float | None:
         """A keeper's worker has ended though nobody stopped it. Returns the seconds until the next; None: never."""
@@ -211,9 +222,7 @@ class WorkerPool:
                 if left_s <= 0:
                     message = "The model's process ended and is being started again; try again soon."
                     raise Unavailable(message, retry_after_s=self._pause_s())
-                self.waiting += 1
                 self.changed.wait(left_s)
-                self.waiting -= 1
 
     def _pause_s(self) -> float:
         return min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** max(0, self._deaths - 1))
@@ -221,6 +230,7 @@ class WorkerPool:
     def _retire(self, keeper: Keeper) -> None:
         keeper.stopping.set()
         keeper.process.retired = True
+        self._retired.append(keeper)
         if keeper.process in self.serving:
             self.serving.remove(keeper.process)
         if not keeper.process.busy:
@@ -232,20 +242,14 @@ def _busy(process: WorkerProcess) -> int:
 
 
 class Keeper:
-    """One place in the pool. `refusal`: why its first worker could not start; `first`: the pool has no other yet."""
+    """One place in the pool. `refusal`: why its first worker could not start."""
 
-    def __init__(self, pool: WorkerPool, first: bool) -> None:
+    def __init__(self, pool: WorkerPool) -> None:
         self.refusal = ""
         self.stopping = threading.Event()
         self.process = self._new(pool)
         self.thread = threading.Thread(target=self._keep, name="worker-keeper", daemon=True)
         self._pool = pool
-        self._first = first
-
-    def stop(self) -> None:
-        """End its worker and return when it has ended, or is about to by force."""
-        self.stopping.set()
-        self.process.end()
 
     def _new(self, pool: WorkerPool) -> WorkerProcess:
         return WorkerProcess(pool.launch, pool.threads, pool.unprivileged)
@@ -259,7 +263,8 @@ class Keeper:
             except OSError as error:
                 how = f"before it began ({error.strerror or error})"
             if self.stopping.is_set():
-                break
+                pool.ended(self)
+                return
             if process.failed is not None and process.failed.forbidden and pool.unprivileged:
                 pool.log.warning("worker_needs_privileges", reason=process.failed.message)
                 pool.unprivileged = False
@@ -271,12 +276,13 @@ class Keeper:
                 self.refusal = process.failed.message if process.failed is not None else ended
                 pool.give_up(self)
                 return
+            if process.failed is not None:
+                how = f"because it could not load the model again ({process.failed.message.rstrip('.')})"
             pause_s = pool.lost(process, how)
             if pause_s is None or self.stopping.wait(pause_s):
+                pool.ended(self)
                 return
             self.process = self._new(pool)
-            if self.stopping.is_set():
-                return
 
     def _ready(self, process: WorkerProcess) -> None:
         if self._pool.warm:
