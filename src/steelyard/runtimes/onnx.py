@@ -3,9 +3,9 @@
 Opened by `native.py` from an artifact that `worker/export/onnx.py` wrote. A session runs in the calling thread, with
 no threads of its own that would spin; sessions are safe to run from several threads.
 
-Options: `inputs`: one {"name", "columns": [places] | null, "flat": bool} per graph input (null: every column as one
-matrix); `answer` "frame" (a table with one column per output, as MLflow makes of a table), "tensors" (a dict), or one
-output's place with `dtype` and `flat`; `session`: the flavor's own session options.
+Options: `inputs`: one {"name", "columns": [places] | null, "flat": bool} per graph input (null columns: all as one
+matrix), or null: as MLflow feeds the graph; `answer`: "frame" (a table with one column per output, as MLflow makes of a
+table), "tensors" (a dict), or one output's place with `dtype` and `flat`; `session`: the flavor's own session options.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OnnxRuntime:
         self._session = _open(graph, options.get("session") or {})
         self._types = {given.name: given.type for given in self._session.get_inputs()}
         self._converted = options["answer"] not in ("frame", "tensors")
-        self._inputs: list[dict[str, Any]] = options["inputs"]
+        self._inputs: list[dict[str, Any]] = options["inputs"] or self._own_inputs(options["answer"] == "frame")
         self._answer: str | int = options["answer"]
         outputs = self._session.get_outputs()
         if any(not output.type.startswith("tensor(") for output in outputs):
@@ -70,6 +70,15 @@ class OnnxRuntime:
         if self._flat:
             result = result.reshape(-1)
         return result if result.dtype == self._dtype else result.astype(self._dtype)
+
+    def _own_inputs(self, columnar: bool) -> list[dict[str, Any]]:
+        """As MLflow feeds a graph: a table goes into a sole input whole, else each input is a column or tensor."""
+        features = self._columns.features
+        if features is None or (columnar and len(self._types) == 1):
+            return [{"name": name, "columns": None} for name in self._types]
+        if absent := [name for name in self._types if name not in features]:
+            raise ModelLoadError(f"The model's signature has no column for the graph's input '{absent[0]}'.")
+        return [{"name": name, "columns": [features.index(name)], "flat": True} for name in self._types]
 
     def _feed(self, inputs: Inputs) -> dict[str, NDArray[Any]]:
         if not self._converted and not inputs.columnar and len(inputs.parts) == 1 and len(self._inputs) == 1:

@@ -29,20 +29,8 @@ def own_graph(source: Source, folder: Path) -> Artifact:
     for item in graph.parent.iterdir() if source.flavor.get("save_as_external_data") else [graph]:
         if item.is_file() and item.name not in ("MLmodel", "conda.yaml", "python_env.yaml", "requirements.txt"):
             _link(item, folder / item.name)
-    import onnx  # noqa: PLC0415
-
-    loaded = onnx.load(str(graph), load_external_data=False).graph
-    weights = {item.name for item in loaded.initializer}
-    names = [item.name for item in loaded.input if item.name not in weights]
-    whole = source.features is None or (source.columnar and len(names) == 1)
-    if not whole and (absent := [name for name in names if name not in (source.features or ())]):
-        raise Refused(f"Its signature has no column for the graph's input '{absent[0]}'.")
-    inputs = [
-        {"name": name, "columns": None if whole else [(source.features or []).index(name)], "flat": True}
-        for name in names
-    ]
     options = {
-        "inputs": inputs,
+        "inputs": None,
         "answer": "frame" if source.columnar else "tensors",
         "session": source.flavor.get("onnx_session_options") or {},
     }
@@ -60,8 +48,10 @@ def converted(source: Source, folder: Path) -> Artifact:
     """A scikit-learn model or pipeline, classifier or regressor."""
     if source.features is not None and not source.columnar:
         raise Refused("It takes named tensors.")
-    import skl2onnx  # noqa: PLC0415
-
+    try:
+        import skl2onnx  # noqa: PLC0415
+    except ImportError:
+        raise Refused("The converter to ONNX does not load beside the model's own packages.") from None
     model = unwrap(source.model)
     by_column = source.features is not None and _chooses_columns(model)
     inputs, types = _inputs(source, model, by_column)

@@ -69,10 +69,9 @@ def convert_trees(source: Source, plan: Plan, folder: Path) -> tuple[Artifact, l
     grown = model["gradient_booster"]["model"]
     parts = [_tree(part) for part in grown["trees"]]
     score = np.asarray(grown["tree_info"], dtype=np.int64)
-    if (end := options["iterations"]) and (bounds := grown.get("iteration_indptr")):
-        parts, score = parts[: bounds[end]], score[: bounds[end]]
-    elif end:
-        raise Refused("It does not say which trees belong to its best iteration.")
+    if end := options["iterations"]:
+        kept = _trees_until(end, grown, score)
+        parts, score = parts[:kept], score[:kept]
     rows = _rows(plan.width, [tree for tree, _ in parts])
     margins = booster.inplace_predict(rows, predict_type="margin", iteration_range=(0, end), validate_features=False)
     margins = margins.reshape(len(rows), -1)
@@ -98,6 +97,13 @@ def convert_trees(source: Source, plan: Plan, folder: Path) -> tuple[Artifact, l
     }
     files = {"model": _TEXT, **save_arrays(folder, {**plan.arrays, **arrays})}
     return Artifact(runtime="forest", features=source.features, files=files, options=options), trees
+
+
+def _trees_until(end: int, grown: dict[str, Any], score: Any) -> int:
+    """How many trees the first `end` rounds have."""
+    if bounds := grown.get("iteration_indptr"):
+        return int(bounds[end])
+    return end * int(grown["gbtree_model_param"].get("num_parallel_tree") or 1) * (int(score.max()) + 1)
 
 
 def _common(source: Source, plan: Plan) -> tuple[Any, dict[str, Any]]:
