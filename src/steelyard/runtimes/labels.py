@@ -23,13 +23,15 @@ class Labels:
     def highest(self, scores: NDArray[Any]) -> NDArray[Any]:
         """(rows, classes) → the label of each row's first highest score. May be read-only."""
         if len(scores) == 1:  # half of what a one-row query costs in numpy would be spent here
-            return self._single[scores.argmax()]
+            first: NDArray[Any] = self._single[scores.argmax()]
+            return first
         return self.take(scores.argmax(axis=1))
 
     def above(self, scores: NDArray[Any], least: float) -> NDArray[Any]:
         """(rows,) or (rows, 1) scores → the second label where the score is above `least`, else the first."""
         if len(scores) == 1:
-            return self._single[scores.item() > least]
+            chosen: NDArray[Any] = self._single[scores.item() > least]
+            return chosen
         return self.take((scores.ravel() > least).astype(np.intp))
 
     @property

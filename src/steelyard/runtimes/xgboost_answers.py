@@ -33,11 +33,13 @@ class Finish:
         if kind == "argmax":
             return np.asarray(scores.argmax(axis=1).astype(self._dtype, copy=False))
         if kind == "pair":
-            return np.stack((1.0 - scores, scores), axis=1).astype(self._dtype, copy=False)
+            pairs: NDArray[Any] = np.stack((1.0 - scores, scores), axis=1).astype(self._dtype, copy=False)
+            return pairs
         if kind == "integers":
             return scores.astype(self._dtype)
         if scores.size == 1:
-            return self._single[int(scores.item() > 0.5)].reshape(scores.shape)
+            single: NDArray[Any] = self._single[int(scores.item() > 0.5)].reshape(scores.shape)
+            return single
         return (scores > 0.5).astype(self._dtype)
 
 
@@ -56,7 +58,10 @@ class Objective:
             return _exp(scores)
         if self._link == "softmax":
             powers = _exp(scores - scores.max(axis=1, keepdims=True))
-            return powers / powers.sum(axis=1, keepdims=True, dtype=np.float64).astype(np.float32)
+            shares: NDArray[np.float32] = powers / powers.sum(axis=1, keepdims=True, dtype=np.float64).astype(
+                np.float32
+            )
+            return shares
         return scores
 
 
