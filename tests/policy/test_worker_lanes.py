@@ -22,7 +22,7 @@ class Machine:
     def __init__(self, cores, cpu_s, io_s=0.0, *, frees_lock=False, clients=1000, memory=100 * GIB, most=None) -> None:
         self.cores, self.cpu_s, self.io_s, self.frees_lock, self.clients = cores, cpu_s, io_s, frees_lock, clients
         self.lanes = WorkerLanes(cores, most)
-        self.room = Room(cores, GIB, memory)
+        self.room = Room(GIB, memory)
         self.now_s = 0.0
         self.changes: list[Shape] = []
         self.rate = 0.0
@@ -118,9 +118,7 @@ def test_a_growth_that_does_not_pay_is_taken_back_and_not_tried_again_soon():
         places = lanes.shape.places
         wall_s = 0.2 * max(1.0, places / 4)
         now_s += wall_s / places
-        decision = lanes.observe(
-            Call(now_s - wall_s, 0.001, wall_s, places, True), now_s, lambda: Room(2, GIB, 100 * GIB)
-        )
+        decision = lanes.observe(Call(now_s - wall_s, 0.001, wall_s, places, True), now_s, lambda: Room(GIB, 100 * GIB))
         if decision is not None:
             changes.append((number, decision.shape.threads))
     assert [threads for _, threads in changes][:3] == [4, 8, 4]
@@ -151,7 +149,7 @@ def test_fewer_workers_than_decided_are_taken_as_they_are_and_more_are_not_asked
 def test_calls_that_began_under_another_shape_do_not_count():
     lanes = WorkerLanes(2)
     lanes.settle(1, 100.0)
-    room = Room(2, GIB, 100 * GIB)
+    room = Room(GIB, 100 * GIB)
     for _ in range(100):
         assert lanes.observe(Call(99.0, 0.001, 0.2, 2, True), 100.5, lambda: room) is None
 

@@ -49,9 +49,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What there is to grow into; `process_bytes` is what one worker holds."""
+    """What memory there is to grow into; `process_bytes` is what one worker holds."""
 
-    cores: int
     process_bytes: int
     available_bytes: int
 
@@ -88,6 +87,7 @@ class WorkerLanes:
     """The present shape and what is known of the model. `most_places` bounds processes × threads."""
 
     def __init__(self, cores: int, most_places: int | None = None) -> None:
+        self._cores = cores
         self._most = min(most_places or MOST_PLACES, MOST_PLACES)
         self.shape = Shape(1, max(1, min(cores, self._most)))
         self._calls: list[Call] = []
@@ -100,7 +100,7 @@ class WorkerLanes:
         self._hold_s = HOLD_S
 
     def observe(self, call: Call, now_s: float, look: Callable[[], Room]) -> Decision | None:
-        """A finished call; returns a new shape when it is time for one. `look` is called once per window."""
+        """A finished call; returns a new shape when it is time for one. `look` is called when processes might help."""
         if call.began_s < self._since_s:
             return None
         self._calls.append(call)
@@ -110,7 +110,7 @@ class WorkerLanes:
         self._calls.clear()
         if window.alone_share is not None:
             self._alone_share = window.alone_share
-        decision = self._decide(window, now_s, look())
+        decision = self._decide(window, now_s, look)
         if decision is not None:
             self._put(decision.shape, now_s)
         return decision
@@ -130,20 +130,20 @@ class WorkerLanes:
         self._held_until_s = now_s + self._hold_s
         self._hold_s = min(2 * self._hold_s, _MAX_HOLD_S)
 
-    def _decide(self, window: _Window, now_s: float, room: Room) -> Decision | None:
+    def _decide(self, window: _Window, now_s: float, look: Callable[[], Room]) -> Decision | None:
         if self._trial is not None:
-            return self._after_trial(window, now_s, room)
+            return self._after_trial(window, now_s, look)
         if not window.full:
             self._grown, self._suspected = None, 0
             return None
-        if self._grown is not None and (changed := self._judge_growth(window, now_s, room)) is not None:
+        if self._grown is not None and (changed := self._judge_growth(window, now_s, look)) is not None:
             return changed
         short = window.call_cpu_s < _TOO_SHORT_S and window.cpu_share > _FULL
-        if short or now_s < self._held_until_s or window.cores_used >= SPARE * room.cores:
+        if short or now_s < self._held_until_s or window.cores_used >= SPARE * self._cores:
             return None
-        return self._grow(window, room)
+        return self._grow(window, look)
 
-    def _grow(self, window: _Window, room: Room) -> Decision | None:
+    def _grow(self, window: _Window, look: Callable[[], Room]) -> Decision | None:
         """Calls wait though there are cores to spare: why?"""
         one_process = window.cores_used / self.shape.processes
         busy = one_process >= SPARE
@@ -154,11 +154,11 @@ class WorkerLanes:
         share = window.cpu_share if self._alone_share is None else self._alone_share
         if self._held_up(window, share):
             self._suspected += 1
-            return self._more_processes(window, share, room) if self._suspected > 1 else None
+            return self._more_processes(window, share, look) if self._suspected > 1 else None
         self._suspected = 0
-        return self._more_threads(window, share, room) if share < _CPU_BOUND else None
+        return self._more_threads(window, share) if share < _CPU_BOUND else None
 
-    def _after_trial(self, window: _Window, now_s: float, room: Room) -> Decision:
+    def _after_trial(self, window: _Window, now_s: float, look: Callable[[], Room]) -> Decision:
         assert self._trial is not None
         (shape, calls_per_s), self._trial = self._trial, None
         share, alone_per_s = window.cpu_share, window.calls_per_s
@@ -166,16 +166,17 @@ class WorkerLanes:
         self.shape = shape
         found: Decision | None = None
         if shape.threads * alone_per_s >= _HELD_UP * calls_per_s:
-            found = self._more_processes(together, share, room)
+            found = self._more_processes(together, share, look)
         elif share < _CPU_BOUND:
-            found = self._more_threads(together, share, room)
+            found = self._more_threads(together, share)
         return found or Decision(shape, "as before: nothing else would answer more")
 
-    def _more_processes(self, window: _Window, share: float, room: Room) -> Decision | None:
+    def _more_processes(self, window: _Window, share: float, look: Callable[[], Room]) -> Decision | None:
         """As many as there are cores for, with as many threads as keep each busy."""
         one_process = min(1.0, window.cores_used / self.shape.processes)
+        room = look()
         fit = self.shape.processes + int(_MEMORY_SHARE * room.available_bytes / max(1, room.process_bytes))
-        processes = min(room.cores, math.ceil(room.cores / max(one_process, SPARE)), fit, self._most)
+        processes = min(self._cores, math.ceil(self._cores / max(one_process, SPARE)), fit, self._most)
         if processes <= self.shape.processes:
             return None
         threads = 1 if share >= _CPU_BOUND else math.ceil(1 / max(share, 1 / MOST_PLACES))
@@ -184,9 +185,9 @@ class WorkerLanes:
         reason = f"calls hold each other up in one process ({share:.0%} of a call is computing): {_told(shape)}"
         return Decision(shape, reason)
 
-    def _more_threads(self, window: _Window, share: float, room: Room) -> Decision | None:
+    def _more_threads(self, window: _Window, share: float) -> Decision | None:
         """Twice as many, up to those that would keep all cores busy."""
-        wanted = math.ceil(room.cores / self.shape.processes / max(share, 1 / MOST_PLACES))
+        wanted = math.ceil(self._cores / self.shape.processes / max(share, 1 / MOST_PLACES))
         threads = min(2 * self.shape.threads, wanted, self._most // self.shape.processes)
         if threads <= self.shape.threads:
             return None
@@ -199,7 +200,7 @@ class WorkerLanes:
         one_process = window.cores_used / self.shape.processes
         return one_process >= SPARE and self.shape.threads * share >= _HELD_UP * one_process
 
-    def _judge_growth(self, window: _Window, now_s: float, room: Room) -> Decision | None:
+    def _judge_growth(self, window: _Window, now_s: float, look: Callable[[], Room]) -> Decision | None:
         assert self._grown is not None
         (shape, calls_per_s), self._grown = self._grown, None
         if window.calls_per_s >= PAYS * calls_per_s:
@@ -207,7 +208,7 @@ class WorkerLanes:
             return None
         share = self._alone_share
         if shape.processes == self.shape.processes and share is not None and self._held_up(window, share):
-            more = self._more_processes(window, share, room)  # threads did not help, since they share a lock
+            more = self._more_processes(window, share, look)  # threads did not help, since they share a lock
             if more is not None:
                 self._grown = (shape, calls_per_s)
                 return more

@@ -25,7 +25,8 @@ class Labels:
         if len(scores) == 1:  # half of what a one-row query costs in numpy would be spent here
             first: NDArray[Any] = self._single[scores.argmax()]
             return first
-        return self.take(scores.argmax(axis=1))
+        best: NDArray[Any] = self.take(scores.argmax(axis=1))
+        return best
 
     def above(self, scores: NDArray[Any], least: float) -> NDArray[Any]:
         """(rows,) or (rows, 1) scores → the second label where the score is above `least`, else the first."""

@@ -70,7 +70,6 @@ class WorkerRuntime:
         self.on_resize: Callable[[int], None] = _ignore
         self.on_dead: Callable[[str], None] = _ignore
         cores = usable_cores()
-        self._cores = cores
         self._lanes = WorkerLanes(cores, max_concurrency)
         self.max_concurrency = self._lanes.shape.places
         self._lanes_lock = threading.Lock()
@@ -163,7 +162,7 @@ class WorkerRuntime:
             self._tell_width()
 
     def _room(self) -> Room:
-        return Room(self._cores, self._pool.memory_bytes(), available_memory_bytes())
+        return Room(self._pool.memory_bytes(), available_memory_bytes())
 
     def _workers_changed(self) -> None:
         """The pool has more workers than before, or fewer."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from support.zoo.case import ROWS, Case, items_case, plain
+from support.zoo.case import ROWS, Case, items_case, plain, table_case
 from support.zoo.data import words
 from support.zoo.own_code import save_code
 
@@ -16,6 +16,17 @@ STREAMED = 5
 def waiting(folder: Path) -> Case:
     path = save_code(folder, "waiting_model.py", input_example=["one", "two"])
     return items_case(path, words(51, ROWS), "hints")
+
+
+def coroutine(folder: Path) -> Case:
+    """Its `predict` itself is asynchronous, which MLflow hands through unawaited."""
+    import pandas as pd
+    from mlflow.models import infer_signature
+
+    texts = words(54, ROWS)
+    frame = pd.DataFrame({"text": pd.Series(texts, dtype=object), "weight": [float(len(text)) for text in texts]})
+    path = save_code(folder, "coroutine_model.py", signature=infer_signature(frame))
+    return table_case(path, frame)
 
 
 def chat_model(folder: Path) -> Case:
@@ -57,6 +68,7 @@ def _talking(model: Path, bodies: list[dict[str, Any]]) -> Case:
 
 MODELS: dict[str, Callable[[Path], Case]] = {
     "python-asynchronous": waiting,
+    "python-coroutine": coroutine,
     "agent-chat-model": chat_model,
     "agent-responses": responses_agent,
 }

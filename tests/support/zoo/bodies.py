@@ -18,6 +18,7 @@ import numpy as np
 from support.zoo.case import Case
 
 JSON, CSV = "application/json", "text/csv"
+PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.stream"
 INVOCATIONS, EMBEDDINGS = "invocations", "embeddings"
 Rows = list[Any]
 
@@ -36,10 +37,10 @@ class Form:
 def forms(case: Case) -> list[Form]:
     """All ways in which this case's rows can be sent, the most usual first."""
     found = _FORMS[case.layout]
-    if case.params is not None or (case.layout == "table" and any("" in row for row in case.rows)):
-        return [
-            form for form in found if form.media != CSV
-        ]  # which has no params, and whose empty cell is a missing one
+    if case.params is not None:
+        return [form for form in found if form.media == JSON]
+    if case.layout == "table" and any("" in row for row in case.rows):  # CSV has no empty text
+        return [form for form in found if form.media != CSV]
     return found
 
 
@@ -71,6 +72,29 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return "" if value is None else value if isinstance(value, str) else repr(value)
+
+
+def _arrow_table(case: Case, rows: Rows) -> Any:
+    import pyarrow as pa
+
+    return pa.table({name: pa.array(column) for name, column in _by_name(case, rows).items()})
+
+
+def _parquet(case: Case, rows: Rows) -> bytes:
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(_arrow_table(case, rows), sink)
+    return sink.getvalue()
+
+
+def _arrow(case: Case, rows: Rows) -> bytes:
+    import pyarrow as pa
+
+    table, sink = _arrow_table(case, rows), io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
 
 
 def _by_name(case: Case, rows: Rows) -> dict[str, Rows]:
@@ -107,6 +131,8 @@ _FORMS: dict[str, list[Form]] = {
         Form("inputs", lambda case, rows: _json(case, inputs=_by_name(case, rows)), _predictions),
         Form("instances", lambda case, rows: _json(case, instances=_objects(case, rows)), _predictions),
         Form("csv", _table, _predictions, CSV),
+        Form("parquet", _parquet, _predictions, PARQUET),
+        Form("arrow", _arrow, _predictions, ARROW),
     ],
     "tensor": [
         Form("inputs", lambda case, rows: _json(case, inputs=rows), _predictions),

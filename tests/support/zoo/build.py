@@ -4,6 +4,7 @@ Leaves `FOLDER/MODEL/case.json` beside the saved model. Started by `nursery.py`,
 """
 
 import logging
+import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -20,6 +21,7 @@ def main(family: str, root: Path, names: list[str]) -> None:
     models = FAMILIES[family].MODELS
     for name in names or models:
         folder = root / name
+        shutil.rmtree(folder, ignore_errors=True)  # of a build that was cut off
         folder.mkdir(parents=True)
         models[name](folder).write(folder)
 

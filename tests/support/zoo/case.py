@@ -6,6 +6,8 @@ Written by the builders in a process of their own, read by tests as plain values
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from pathlib import Path
 from typing import Any, Literal
 
@@ -73,7 +75,8 @@ def own_predict(model: Path, data: Any, params: dict[str, Any] | None = None) ->
     """The model's own answer, through MLflow and nothing else."""
     import mlflow.pyfunc
 
-    return mlflow.pyfunc.load_model(str(model)).predict(data, params=params)
+    output = mlflow.pyfunc.load_model(str(model)).predict(data, params=params)
+    return asyncio.run(output) if inspect.iscoroutine(output) else output
 
 
 def _case(model: Path, layout: Layout, rows: list[Any], output: Any, **more: Any) -> Case:
