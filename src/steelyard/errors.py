@@ -208,3 +208,7 @@ class ModelLoadError(SteelyardError):
 
     status = 500
     code = "MODEL_LOAD_FAILED"
+
+
+class ModelProcessEnded(ModelLoadError):
+    """The model's code ended its own process while it was loaded; what it printed last may tell why."""

@@ -91,7 +91,7 @@ def test_chat_streams_the_text_that_it_gives_whole(steelyard):
     code, streamed, _ = steelyard("query", SMOLLM2.name, request, "--stream")
     assert code == 0
     assert streamed.rstrip("\n") == whole.rstrip("\n")
-    assert steelyard("query", SMOLLM2.name, "--chat", "Say hi.")[1].strip()
+    assert steelyard("query", SMOLLM2.name, "--chat", "Say hi.", "--max-tokens", "8")[1].strip()
 
 
 def test_the_whole_life_of_an_endpoint(steelyard, iris_model, tmp_path):

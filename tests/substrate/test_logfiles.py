@@ -37,3 +37,11 @@ def test_tail_starts_at_a_line(tmp_path):
     log.write_text("first line\nsecond line\n")
     assert logfiles.tail(log, 15) == b"second line\n"
     assert logfiles.tail(tmp_path / "none", 15) == b""
+
+
+def test_the_last_words_are_what_others_than_us_printed(tmp_path):
+    log = tmp_path / "log.txt"
+    log.write_text('first\n{"event":"ours"}\n  leaving now\n\n{"event":"ours too"}\n')
+    assert logfiles.last_words(log) == "first / leaving now"
+    assert logfiles.last_words(log, shown=5) == "g now"
+    assert logfiles.last_words(tmp_path / "none") == ""

@@ -23,8 +23,8 @@ import msgspec
 import structlog
 import uvloop
 
-from steelyard.contracts.replica import FAILED_EXIT_STATUS, FAILURE_FILE, SPEC_FILE, Failure, ReplicaSpec
-from steelyard.errors import InternalError, SteelyardError
+from steelyard.contracts.replica import FAILED_EXIT_STATUS, FAILURE_FILE, LOG_FILE, SPEC_FILE, Failure, ReplicaSpec
+from steelyard.errors import InternalError, ModelProcessEnded, SteelyardError
 from steelyard.observe.logs import configure_logs, get_logger
 from steelyard.packages import Package, inspect_package, resolve
 from steelyard.protocols import open_inference
@@ -39,6 +39,7 @@ from steelyard.runtimes.native_model import NativeModel
 from steelyard.runtimes.select import Selection, Wishes, select
 from steelyard.runtimes.workers import WorkerRuntime
 from steelyard.settings import HttpLimits, Settings
+from steelyard.substrate import logfiles
 from steelyard.wire.server import HttpServer
 
 _MODEL_DIED_STATUS = 1
@@ -215,8 +216,11 @@ class Replica:
 
     def _failed(self, error: SteelyardError) -> int:
         """Leave the reason where the substrate looks for it."""
-        self._log.error("replica_failed", code=error.code, message=error.message)
-        body = msgspec.json.encode(Failure(code=error.code, message=error.message))
+        message = error.message
+        if isinstance(error, ModelProcessEnded) and (said := logfiles.last_words(self._directory / LOG_FILE)):
+            message = f"{message} It last printed: {said}"
+        self._log.error("replica_failed", code=error.code, message=message)
+        body = msgspec.json.encode(Failure(code=error.code, message=message))
         draft = self._directory / f".{FAILURE_FILE}"
         draft.write_bytes(body)
         draft.replace(self._directory / FAILURE_FILE)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from steelyard.contracts.worker import FromSlot, Message, Ready
-from steelyard.errors import BadUpstream, InternalError, ModelLoadError, Unavailable
+from steelyard.errors import BadUpstream, InternalError, ModelLoadError, ModelProcessEnded, Unavailable
 from steelyard.observe.logs import get_logger
 from steelyard.runtimes.worker_process import Launch, NotBegun, Slot, SlotEnded, WorkerProcess
 
@@ -86,6 +86,8 @@ class WorkerPool:
             self.changed.wait_for(lambda: self.serving or keeper.refusal or self._closed)
             if self.serving and (ready := self.serving[0].ready) is not None:
                 return ready
+        if keeper.ended:
+            raise ModelProcessEnded(keeper.ended)
         raise ModelLoadError(keeper.refusal or "The model's process was stopped.")
 
     @property
@@ -242,10 +244,11 @@ def _busy(process: WorkerProcess) -> int:
 
 
 class Keeper:
-    """One place in the pool. `refusal`: why its first worker could not start."""
+    """One place in the pool. `refusal`: why its first worker could not start; `ended`: that its process had ended."""
 
     def __init__(self, pool: WorkerPool) -> None:
         self.refusal = ""
+        self.ended = ""
         self.stopping = threading.Event()
         self.process = self._new(pool)
         self.thread = threading.Thread(target=self._keep, name="worker-keeper", daemon=True)
@@ -272,8 +275,9 @@ class Keeper:
                 continue
             served = served or process.ready is not None
             if not served:
-                ended = f"The model's process ended {how} while it loaded the model."
-                self.refusal = process.failed.message if process.failed is not None else ended
+                if process.failed is None:
+                    self.ended = f"The model's process ended {how} while it loaded the model."
+                self.refusal = self.ended if process.failed is None else process.failed.message
                 pool.give_up(self)
                 return
             if process.failed is not None:

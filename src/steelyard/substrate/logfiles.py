@@ -62,3 +62,9 @@ def last_lines(path: Path, count: int = 5, limit_bytes: int = 2_000) -> str:
     """The last lines with text in them, joined by newlines."""
     lines = [line for line in tail(path, limit_bytes).decode(errors="replace").splitlines() if line.strip()]
     return "\n".join(lines[-count:])
+
+
+def last_words(path: Path, limit_bytes: int = 16_000, shown: int = 500) -> str:
+    """The end of what was printed by others than us, whose lines are JSON objects; at most so many characters."""
+    lines = [line.strip() for line in tail(path, limit_bytes).decode(errors="replace").splitlines()]
+    return " / ".join(line for line in lines if line and not line.startswith("{"))[-shown:]
