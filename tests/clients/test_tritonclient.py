@@ -91,6 +91,7 @@ def test_iris_answers_a_table_and_its_columns_as_it_answers_mlflows_dialect(plat
         assert (answer.dtype, answer.tolist()) == (np.int64, expected)
         assert result.get_response()["id"] == "r-7"
         assert result.get_response()["model_name"] == "iris"
+        assert result.get_response()["model_version"]
     assert infer(client, headers, "iris", [table(IRIS_ROWS, "FP64")]).as_numpy("predict").tolist() == expected
 
 

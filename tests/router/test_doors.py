@@ -184,6 +184,16 @@ async def test_traffic_is_split_by_percentage_and_a_named_entity_gets_its_own(tm
         assert reply.headers["served-model-name"] == "b"
 
 
+@pytest.mark.parametrize(("coding", "status"), [("gzip", 415), ("br, gzip", 415), ("identity", 200), ("Identity", 200)])
+async def test_a_compressed_body_is_refused_by_name(tmp_path, coding, status):
+    async with world(tmp_path) as w:
+        headers = {"authorization": BEARER, "content-encoding": coding}
+        for _ in range(2):  # the second time the head is remembered
+            reply = await ask(w.address, "POST", INVOCATIONS, b"{}", **headers)
+            assert reply.status == status
+            assert status == 200 or "Content-Encoding" in json.loads(reply.body)["message"]
+
+
 async def test_control_gets_its_paths_with_the_principal_and_without_the_token(tmp_path):
     async with world(tmp_path) as w:
         seen = []

@@ -78,6 +78,7 @@ class Ask(Message, frozen=True):
     media: str
     request_id: str
     model: str
+    version: str
     json_bytes: int | None
     variant: str  # the way to predict: "pyfunc", "frame", "native"
     stream: bool

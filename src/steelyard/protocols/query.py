@@ -21,13 +21,15 @@ class Dialect(enum.Enum):
 
 @dataclass(slots=True)  # not frozen: that costs 2 µs per query
 class Query:
-    """`json_bytes`: how much of an Open Inference body is JSON (`Inference-Header-Content-Length`); None: all."""
+    """`model` and `version`: the names of the endpoint and the served entity. `json_bytes`: how much of an Open
+    Inference body is JSON (`Inference-Header-Content-Length`); None: all."""
 
     dialect: Dialect
     body: bytes
     media: Media
     request_id: str = ""
-    model: str = ""  # the name that the client called it by
+    model: str = ""
+    version: str = ""
     json_bytes: int | None = None
 
 

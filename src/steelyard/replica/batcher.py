@@ -23,12 +23,13 @@ Done = Callable[[Outputs | None, Exception | None], None]
 
 
 class Batcher:
-    """`budget_us` bounds one call, so that the loop is never held longer by a batch."""
+    """`budget_us` bounds one call, so that the loop is never held longer by a batch. Without `joins` each request is a
+    call of its own, for the signature fixes how many rows a call has."""
 
-    def __init__(self, predict: Callable[[Inputs], Outputs], cost: Cost, budget_us: float) -> None:
+    def __init__(self, predict: Callable[[Inputs], Outputs], cost: Cost, budget_us: float, *, joins: bool) -> None:
         self._predict = predict
         self._most_rows = max(1, int((budget_us - cost.call_us) / max(cost.row_us, 0.001)))
-        self._joins = cost.call_us >= _JOIN_US
+        self._joins = joins and cost.call_us >= _JOIN_US
         self._pending: list[tuple[Inputs, Done]] = []
         self._call_soon = asyncio.get_running_loop().call_soon
 

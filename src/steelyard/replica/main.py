@@ -163,7 +163,7 @@ class Replica:
 
     def _serve_native(self, model: NativeModel) -> None:
         app = self._app
-        native = Native(model, self._spec.endpoint, app.measures)
+        native = Native(model, self._spec.endpoint, self._spec.served_entity, app.measures)
         self._stop_lanes = native.stop
         app.runtime = model.runtime.name
         app.load.max_concurrency = self._spec.max_concurrency or MAX_CONCURRENCY
@@ -172,7 +172,7 @@ class Replica:
 
     def _serve_worker(self, runtime: WorkerRuntime) -> None:
         app, loop = self._app, asyncio.get_running_loop()
-        predictions = Predictions(runtime, self._spec.endpoint, app.measures)
+        predictions = Predictions(runtime, self._spec.endpoint, self._spec.served_entity, app.measures)
 
         def resize(width: int) -> None:
             predictions.resize(width)

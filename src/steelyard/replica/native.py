@@ -31,11 +31,12 @@ _QUEUE = 1024
 class Native:
     """The way through one native model."""
 
-    def __init__(self, model: NativeModel, name: str, measures: Measures) -> None:
+    def __init__(self, model: NativeModel, name: str, entity: str, measures: Measures) -> None:
         self._model = model
         self._name = name  # of the endpoint
+        self._entity = entity
         self._times = PredictMeasures(measures)
-        self._batcher = Batcher(model.runtime.predict, model.cost, INLINE_US)
+        self._batcher = Batcher(model.runtime.predict, model.cost, INLINE_US, joins=model.batchable)
         self._lane = Lane("native", usable_cores(), _QUEUE, self._times.queue_s.observe)
 
     def occupied(self) -> tuple[int, int]:
@@ -77,7 +78,7 @@ class Native:
         raise BadRequest("This endpoint serves no embedding model; send the request to its /invocations path.")
 
     def _take(self, exchange: Exchange, dialect: Dialect) -> None:
-        query = query_of(exchange, dialect, self._name)
+        query = query_of(exchange, dialect, self._name, self._entity)
         model = self._model
         if len(query.body) > INLINE_BYTES:
             self._defer(exchange, partial(model.answer, query))

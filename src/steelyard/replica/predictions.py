@@ -15,7 +15,8 @@ from typing import Any
 import structlog
 
 from steelyard.errors import BadRequest, ModelFailed, SteelyardError
-from steelyard.protocols.mlflow import parse_invocation
+from steelyard.protocols.media import Media
+from steelyard.protocols.mlflow import parse_envelope
 from steelyard.protocols.query import Answer, Dialect, Query
 from steelyard.protocols.strict_json import decode_object
 from steelyard.replica.exchange import Exchange
@@ -34,9 +35,10 @@ _EMBEDDINGS_TASK = "llm/v1/embeddings"
 class Predictions:
     """The lanes of one predict runtime and the way through them."""
 
-    def __init__(self, runtime: PredictRuntime, name: str, measures: Measures) -> None:
+    def __init__(self, runtime: PredictRuntime, name: str, entity: str, measures: Measures) -> None:
         self._runtime = runtime
         self._name = name  # of the endpoint
+        self._entity = entity
         width, times = runtime.max_concurrency, PredictMeasures(measures)
         self._interactive = Lane(
             "predict", width, _QUEUE_PER_THREAD * width, times.queue_s.observe, times.predict_s.observe
@@ -61,13 +63,13 @@ class Predictions:
 
     def invocations(self, exchange: Exchange) -> None:
         """`POST /invocations`. Raises SteelyardError when the request is refused at once."""
-        self._answer(exchange, query_of(exchange, Dialect.MLFLOW, self._name))
+        self._answer(exchange, query_of(exchange, Dialect.MLFLOW, self._name, self._entity))
 
     def chat(self, exchange: Exchange) -> None:
         """`POST /v1/chat/completions` of a model that takes messages. Raises SteelyardError."""
         if self._runtime.task not in _CHAT_TASKS:
             raise BadRequest("This endpoint serves no chat model; send the request to its /invocations path.")
-        self._answer(exchange, query_of(exchange, Dialect.CHAT, self._name))
+        self._answer(exchange, query_of(exchange, Dialect.CHAT, self._name, self._entity))
 
     def completions(self, exchange: Exchange) -> None:
         raise BadRequest("This endpoint serves no language model; send the request to its /invocations path.")
@@ -76,11 +78,11 @@ class Predictions:
         """`POST /v1/embeddings` of an embedding model. Raises SteelyardError."""
         if self._runtime.task != _EMBEDDINGS_TASK:
             raise BadRequest("This endpoint serves no embedding model; send the request to its /invocations path.")
-        self._answer(exchange, query_of(exchange, Dialect.EMBEDDINGS, self._name))
+        self._answer(exchange, query_of(exchange, Dialect.EMBEDDINGS, self._name, self._entity))
 
     def infer(self, exchange: Exchange) -> None:
         """Open Inference."""
-        self._answer(exchange, query_of(exchange, Dialect.OPEN_INFERENCE, self._name))
+        self._answer(exchange, query_of(exchange, Dialect.OPEN_INFERENCE, self._name, self._entity))
 
     def _answer(self, exchange: Exchange, query: Query) -> None:
         streams = partial(_streams, query)
@@ -157,8 +159,8 @@ class _Flow:
 
 def _streams(query: Query) -> bool:
     """Whether the client wants a stream; reads the envelope. Raises BadRequest."""
-    if query.dialect is Dialect.MLFLOW and not query.media.is_columnar:
-        return parse_invocation(query.body, query.media).stream
+    if query.dialect is Dialect.MLFLOW and query.media is Media.JSON:
+        return parse_envelope(query.body).stream
     if query.dialect is Dialect.CHAT:
         value = decode_object(query.body)
         if not isinstance(value.get("messages"), list):

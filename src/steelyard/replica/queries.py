@@ -29,15 +29,15 @@ def media_of_request(request: Request) -> Media:
     return media
 
 
-def query_of(exchange: Exchange, dialect: Dialect, model: str) -> Query:
-    """`model` is the name that the client called. Raises UnsupportedMediaType or InvalidParameter."""
+def query_of(exchange: Exchange, dialect: Dialect, model: str, version: str) -> Query:
+    """`model` and `version`: names of endpoint and served entity. Raises UnsupportedMediaType or InvalidParameter."""
     request = exchange.request
     if dialect is Dialect.MLFLOW:
-        return Query(dialect, request.body, media_of_request(request), exchange.id, model)
+        return Query(dialect, request.body, media_of_request(request), exchange.id, model, version)
     json_bytes = _json_bytes(request) if dialect is Dialect.OPEN_INFERENCE else None
     if json_bytes is None:
         require_json(request.header(b"content-type"), request.body)
-    return Query(dialect, request.body, Media.JSON, exchange.id, model, json_bytes)
+    return Query(dialect, request.body, Media.JSON, exchange.id, model, version, json_bytes)
 
 
 def _json_bytes(request: Request) -> int | None:

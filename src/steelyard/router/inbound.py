@@ -9,7 +9,7 @@ import os
 import re
 from itertools import count
 
-from steelyard.errors import InvalidParameter
+from steelyard.errors import InvalidParameter, UnsupportedMediaType
 from steelyard.wire.request import Headers, Request
 
 _STOPS = frozenset((
@@ -17,7 +17,7 @@ _STOPS = frozenset((
     b"proxy-authorization", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
     b"x-request-id", b"x-request-timeout-ms",
 ))  # fmt: skip
-_RARE = frozenset((b"connection", b"x-request-timeout-ms"))
+_RARE = frozenset((b"connection", b"content-encoding", b"x-request-timeout-ms"))
 _OURS = b"x-steelyard-"
 _pair = b": ".join
 _VALID_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
@@ -41,6 +41,8 @@ class Inbound:
         self.request_id = request_id if _VALID_ID.fullmatch(request_id) else b""
         passed = [pair for pair in headers if pair[0] not in _STOPS]
         if not _RARE.isdisjoint(by_name):
+            if by_name.get(b"content-encoding", b"identity").lower() not in (b"identity", b""):
+                raise UnsupportedMediaType("A compressed body is not read; send it without Content-Encoding.")
             if b"x-request-timeout-ms" in by_name:
                 self.timeout_ms = _milliseconds(by_name[b"x-request-timeout-ms"])
             passed = _without_listed(passed, headers)
@@ -52,7 +54,8 @@ class Inbound:
 
 
 def read_inbound(request: Request) -> Inbound:
-    """The request's `Inbound`, made once per distinct head. Raises InvalidParameter for a timeout that is none."""
+    """The request's `Inbound`, made once per distinct head. Raises InvalidParameter for a timeout that is none,
+    UnsupportedMediaType for a compressed body."""
     notes = request.notes
     if notes is None:
         return Inbound(request.headers)

@@ -26,6 +26,7 @@ class NativeModel:
     def __init__(self, runtime: RowRuntime, cost: Cost, codec: MlflowCodec, outputs: InputSchema | None) -> None:
         self.runtime = runtime
         self.cost = cost
+        self.batchable = codec.batchable  # whether rows of several requests may be one call
         self._codec = codec
         self._tensors = open_inference.Decoder(codec.schema)
         self._output_name = open_inference.output_name(outputs)
@@ -34,7 +35,13 @@ class NativeModel:
         """The rows of a query and what renders their answers. Raises BadRequest and its kin."""
         if query.dialect is Dialect.OPEN_INFERENCE:
             request = self._tensors.decode(query.body, query.json_bytes)
-            encode = partial(open_inference.encode, request=request, model=query.model, output_name=self._output_name)
+            encode = partial(
+                open_inference.encode,
+                request=request,
+                model=query.model,
+                version=query.version,
+                output_name=self._output_name,
+            )
             return request.inputs, encode
         return self.decode_rows(query.body, query.media), render_predictions
 

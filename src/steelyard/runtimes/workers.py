@@ -144,7 +144,7 @@ class WorkerRuntime:
 
     def _ask(self, query: Query, *, stream: bool) -> Ask:
         media, dialect = query.media.value, query.dialect.value
-        return Ask(dialect, media, query.request_id, query.model, query.json_bytes, self.name, stream)
+        return Ask(dialect, media, query.request_id, query.model, query.version, query.json_bytes, self.name, stream)
 
     def _finished(self, exchange: Exchange, message: FromSlot) -> None:
         """Tell the policy, and do what it decides."""

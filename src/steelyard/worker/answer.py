@@ -111,7 +111,7 @@ class Answering:
         if self._model.package.from_type_hints and len(request.inputs.names) == 1:
             decoded = Decoded(None, Format.INPUTS, request.inputs.arrays[0].tolist(), request.params)
         output = self._predict(decoded, variant)
-        return open_inference.encode(output, request, query.model, output_name=self._model.output_name)
+        return open_inference.encode(output, request, query.model, query.version, output_name=self._model.output_name)
 
     def _embed(self, query: Query) -> Answer:
         request = parse_embeddings(query.body)

@@ -176,7 +176,9 @@ class _Slot:
         return Warmed(self._answering.warm_up()), b""
 
     def _ask(self, ask: Ask, body: bytes) -> tuple[Message, bytes]:
-        query = Query(Dialect(ask.dialect), body, Media(ask.media), ask.request_id, ask.model, ask.json_bytes)
+        query = Query(
+            Dialect(ask.dialect), body, Media(ask.media), ask.request_id, ask.model, ask.version, ask.json_bytes
+        )
         token = request.set(ask.request_id)
         try:
             if ask.stream:
