@@ -11,8 +11,6 @@ from contextlib import suppress
 
 import pytest
 
-from steelyard.policy.routing import PowerOfTwoChoices
-from steelyard.router.exchange import Exchange
 from steelyard.router.queue import WaitingLine
 from steelyard.settings import HttpLimits
 from steelyard.wire.client import Pool, UpstreamConnection
@@ -309,18 +307,56 @@ def _fail(*args, **options):
     raise RuntimeError("secret")
 
 
-@pytest.mark.parametrize("broken", [(Pool, "send"), (PowerOfTwoChoices, "choose"), (WaitingLine, "join")])
-async def test_a_fault_that_nobody_expected_is_a_500_and_leaves_nothing(tmp_path, monkeypatch, broken):
+def _fail_once(monkeypatch, owner, name) -> None:
+    original = getattr(owner, name)
+
+    def fails(self, *args):
+        monkeypatch.setattr(owner, name, original)
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(owner, name, fails)
+
+
+class BrokenPool(Pool):
+    """Takes a place of its own, since compiled classes cannot be patched."""
+
+    def send(self, *args, **options):
+        _fail()
+
+
+class BrokenChooser:
+    choose = _fail
+
+
+class BrokenUpstream(UpstreamConnection):
+    cancel = _fail
+
+
+def _break_pool(w, patch) -> None:
+    replica = w.router.table.endpoints["m"].entities[0].replicas[0]
+    patch.setattr(replica, "pool", BrokenPool(replica.address))
+
+
+def _break_chooser(w, patch) -> None:
+    patch.setattr(w.router.dispatcher, "_chooser", BrokenChooser())
+
+
+def _break_line(w, patch) -> None:
+    patch.setattr(WaitingLine, "join", _fail)
+
+
+@pytest.mark.parametrize("breaks", [_break_pool, _break_chooser, _break_line])
+async def test_a_fault_that_nobody_expected_is_a_500_and_leaves_nothing(tmp_path, monkeypatch, breaks):
     async with world(tmp_path, 1, max_concurrency=1) as w:
-        if broken[1] == "join":
+        if breaks is _break_line:
             holding = await w.begin({"do": "hold"})
             await until(lambda: w.replicas[0].held)
         with monkeypatch.context() as patch:
-            patch.setattr(*broken, _fail)
+            breaks(w, patch)
             reply = await w.ask({})
         assert reply.status == 500
         assert b"secret" not in reply.body
-        if broken[1] == "join":
+        if breaks is _break_line:
             w.replicas[0].release()
             await holding.reply()
         await w.settled()
@@ -334,7 +370,7 @@ async def test_faults_of_waiting_requests_end_these_and_no_other(tmp_path, monke
         waiting = [await w.begin({}) for _ in range(5)]
         await until(lambda: w.queued == 5)
         with monkeypatch.context() as patch:
-            patch.setattr(Pool, "send", _fail)
+            _break_pool(w, patch)
             w.replicas[0].release()
             assert (await holding.reply()).status == 200
             assert {(await client.reply()).status for client in waiting} == {500}
@@ -342,27 +378,21 @@ async def test_faults_of_waiting_requests_end_these_and_no_other(tmp_path, monke
         assert (await w.ask({})).status == 200
 
 
-@pytest.mark.parametrize("where", [(UpstreamConnection, "cancel"), (Exchange, "on_deadline"), (Exchange, "_give_up")])
+@pytest.mark.parametrize("where", ["upstream", "measures"])
 async def test_a_fault_at_one_deadline_does_not_stop_the_others(tmp_path, monkeypatch, where):
     async with world(tmp_path, 1, request_timeout_s=0.2) as w:
         clients = [await w.begin({"do": "hold", "n": n}) for n in range(3)]
         await until(lambda: len(w.replicas[0].held) == 3)
         broken = next(iter(w.router.live))
-        parts = {broken, broken._upstream}
-        original = getattr(*where)
-
-        def fail_once(self, *args):
-            if self in parts:
-                raise RuntimeError("secret")
-            original(self, *args)
-
-        monkeypatch.setattr(*where, fail_once)
+        if where == "upstream":
+            broken._upstream = BrokenUpstream(broken._replica.pool, broken, (b"", b""))
+        else:
+            _fail_once(monkeypatch, type(broken.endpoint.measures), "count")
         statuses = []
         for client in clients:
             with suppress(EOFError):
                 statuses.append((await client.reply()).status)
-        others = [] if where[1] == "_give_up" else [500]  # cut off when nothing else is left
-        assert sorted(statuses) == [*others, 504, 504]
+        assert sorted(statuses) == [500 if where == "upstream" else 504, 504, 504]
         w.replicas[0].release()
         await until(lambda: not w.in_flight)
 

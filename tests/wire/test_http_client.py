@@ -63,9 +63,8 @@ async def scripted(*answers: bytes | None, path):
 
     server = await asyncio.start_unix_server(serve, str(path))
     pool = Pool(f"unix:{path}")
-    pool.accepted = connections
     try:
-        yield pool
+        yield pool, connections
     finally:
         pool.close()
         server.close()
@@ -81,7 +80,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Up: 1 \r\nConnection: keep-aliv
 
 
 async def test_headers_arrive_lower_cased_and_without_hop_by_hop_ones(tmp_path):
-    async with scripted(OK, path=tmp_path / "u") as pool:
+    async with scripted(OK, path=tmp_path / "u") as (pool, _):
         sink = get(pool)
         await until(lambda: sink.over)
         assert (sink.status, sink.length, sink.headers) == (200, 2, [(b"x-up", b"1")])
@@ -89,7 +88,7 @@ async def test_headers_arrive_lower_cased_and_without_hop_by_hop_ones(tmp_path):
 
 
 async def test_a_second_answer_to_one_request_is_nobodys(tmp_path):
-    async with scripted(OK + OK.replace(b"ok", b"no"), path=tmp_path / "u") as pool:
+    async with scripted(OK + OK.replace(b"ok", b"no"), path=tmp_path / "u") as (pool, _):
         sink = get(pool)
         await until(lambda: sink.over)
         assert (sink.status, sink.length, b"".join(sink.pieces)) == (200, 2, b"ok")
@@ -109,7 +108,7 @@ async def test_a_second_answer_to_one_request_is_nobodys(tmp_path):
     ],
 )
 async def test_a_broken_answer_is_one_failure_that_says_how_much_was_seen(tmp_path, answer, kind, seen):
-    async with scripted(answer, path=tmp_path / "u") as pool:
+    async with scripted(answer, path=tmp_path / "u") as (pool, _):
         sink = get(pool)
         await until(lambda: sink.over)
         assert not sink.ended
@@ -119,7 +118,7 @@ async def test_a_broken_answer_is_one_failure_that_says_how_much_was_seen(tmp_pa
 
 async def test_informational_answers_are_skipped_and_close_delimited_ones_end_at_the_close(tmp_path):
     answers = (b"HTTP/1.1 103 Early\r\nlink: x\r\n\r\n" + OK, b"HTTP/1.0 200 OK\r\n\r\nall of it")
-    async with scripted(*answers, path=tmp_path / "u") as pool:
+    async with scripted(*answers, path=tmp_path / "u") as (pool, _):
         first = get(pool)
         await until(lambda: first.over)
         assert (first.status, first.headers) == (200, [(b"x-up", b"1")])
@@ -142,12 +141,12 @@ async def test_a_host_that_does_not_answer_is_a_connect_failure_in_bounded_time(
 
 
 async def test_cancelling_closes_the_connection_and_calls_nobody(tmp_path):
-    async with scripted(None, path=tmp_path / "u") as pool:
+    async with scripted(None, path=tmp_path / "u") as (pool, accepted):
         sink = get(pool)
-        await until(lambda: pool.accepted)
+        await until(lambda: accepted)
         await asyncio.sleep(0.02)
         sink.connection.cancel()
-        await until(pool.accepted[0].is_closing)
+        await until(accepted[0].is_closing)
         assert not sink.over
 
 

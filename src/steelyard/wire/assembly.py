@@ -47,16 +47,6 @@ class Phase(Enum):
 IDLE, HEAD, BODY = Phase
 
 
-class _Dropped(list[tuple[bytes, bytes]]):
-    """Where trailers go: nowhere. Merged into the headers they could change what was already decided."""
-
-    def append(self, _: tuple[bytes, bytes]) -> None:
-        pass
-
-
-_DROPPED = _Dropped()
-
-
 class Arriving:
     """Bytes of unfinished bodies, over all connections of a server: slow uploads cannot fill the memory."""
 
@@ -226,7 +216,8 @@ class RequestAssembler:
             raise UriTooLong(f"The request target is longer than {self._limits.max_uri_bytes} bytes.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.lower(), value.strip()))
+        if self.phase is not BODY:  # a trailer could change what was already decided
+            self._headers.append((name.lower(), value.strip()))
 
     def on_headers_complete(self) -> None:
         parser = self._parser
@@ -250,7 +241,6 @@ class RequestAssembler:
         self._target = split_target(self._url)
         self.phase = BODY
         self._taken = headers
-        self._headers = _DROPPED
         if b"expect" in by_name and not self._http10:
             if by_name[b"expect"].lower() != b"100-continue":
                 raise ExpectationFailed("The only supported expectation is 100-continue.")

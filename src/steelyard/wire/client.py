@@ -12,6 +12,7 @@ from enum import Enum
 from typing import cast
 
 import httptools
+from mypy_extensions import mypyc_attr
 
 from steelyard.wire.hop import REPLY_MARK, read_reply_tail
 from steelyard.wire.request import Headers
@@ -44,6 +45,7 @@ class UpstreamFailure:
     detail: str = ""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ResponseSink:
     """Receives one response. Exactly one of `on_whole`, `on_end`, `on_failure` ends it, unless it was cancelled.
 
@@ -71,8 +73,12 @@ class ResponseSink:
         self.on_end()
 
 
-class UpstreamConnection(asyncio.Protocol):
-    """One connection, at most one request at a time. Callers use `cancel`, `pause` and `resume` only."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class UpstreamConnection:
+    """One connection, at most one request at a time. Callers use `cancel`, `pause` and `resume` only.
+
+    An `asyncio.Protocol` by its methods, as `connection.py` is.
+    """
 
     __slots__ = (
         "_complete",
@@ -192,6 +198,15 @@ class UpstreamConnection(asyncio.Protocol):
         if self._served and not self.bytes_seen and self._pool.loop.time() - self._sent_s < _STALE_S:
             kind = FailureKind.STALE
         sink.on_failure(UpstreamFailure(kind, self.bytes_seen, str(exc or "closed")))
+
+    def eof_received(self) -> None:
+        """The connection closes by itself."""
+
+    def pause_writing(self) -> None:
+        """Nothing: what goes out is one request, which is in memory anyway."""
+
+    def resume_writing(self) -> None:
+        pass
 
     def data_received(self, data: bytes) -> None:
         sink = self._sink
@@ -322,6 +337,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._complete = True
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Pool:
     """Connections to one address (`unix:/path` or `tcp:host:port`). The most recently used one serves next.
 
@@ -363,13 +379,17 @@ class Pool:
 
     async def _connect(self, connection: UpstreamConnection) -> None:
         scheme, _, rest = self.address.partition(":")
+
+        def protocol() -> asyncio.Protocol:
+            return cast(asyncio.Protocol, connection)
+
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 if scheme == "unix":
-                    await self.loop.create_unix_connection(lambda: connection, rest)
+                    await self.loop.create_unix_connection(protocol, rest)
                 else:
                     host, _, port = rest.rpartition(":")
-                    await self.loop.create_connection(lambda: connection, host.strip("[]"), int(port))
+                    await self.loop.create_connection(protocol, host.strip("[]"), int(port))
         except (OSError, TimeoutError) as error:
             connection.fail_connect(str(error) or "connecting took too long")
 

@@ -27,8 +27,10 @@ _LINGER_S = 2.0  # how long a refused client may take to read why
 log = get_logger()
 
 
-class Connection(asyncio.Protocol):
-    """`transport`, `closing`, `write_paused`, `drain_waiters`, `finished` and `cut` are for `Reply`."""
+class Connection:
+    """An `asyncio.Protocol` by its methods: inheriting would keep its attributes from being compiled.
+
+    `transport`, `closing`, `write_paused`, `drain_waiters`, `finished` and `cut` are for `Reply`."""
 
     __slots__ = (
         "_assembler",

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from mypy_extensions import mypyc_attr
+
 from steelyard.wire.request import Headers
 
 _MAX_HEADS = 512
@@ -28,6 +30,7 @@ class KnownHead:
         self.notes: dict[str, Any] = {}
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class HeadMemo:
     """Bounded: when it is full it starts anew, so that ever-changing heads cost little and hold little."""
 

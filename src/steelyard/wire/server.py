@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 from steelyard.observe.logs import get_logger
 from steelyard.settings import HttpLimits
@@ -84,17 +85,20 @@ class HttpServer:
         if scheme == "unix":
             sock = _bind_unix(rest)
             self._socket_files.append((rest, os.stat(rest).st_ino))
-            listener = await self._loop.create_unix_server(lambda: Connection(self), sock=sock, backlog=_BACKLOG)
+            listener = await self._loop.create_unix_server(self._protocol, sock=sock, backlog=_BACKLOG)
         elif scheme == "tcp":
             host, _, port = rest.rpartition(":")
             listener = await self._loop.create_server(
-                lambda: Connection(self), host.strip("[]"), int(port), reuse_port=reuse_port or None, backlog=_BACKLOG
+                self._protocol, host.strip("[]"), int(port), reuse_port=reuse_port or None, backlog=_BACKLOG
             )
             if self._port is None:
                 self._port = listener.sockets[0].getsockname()[1]
         else:
             raise ValueError(f"Address {address!r} must start with 'unix:' or 'tcp:'.")
         self._listeners.append(listener)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return cast(asyncio.Protocol, Connection(self))
 
     async def stop(self, drain_timeout_s: float) -> None:
         """Stop accepting, let running requests finish for `drain_timeout_s`, then cut off the rest."""
