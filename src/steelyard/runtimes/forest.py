@@ -1,8 +1,7 @@
-"""Trees of scikit-learn, CatBoost and XGBoost: walked by LightGBM's evaluator, finished as their own library does.
+"""Trees of scikit-learn, CatBoost and XGBoost: walked in double precision, finished as their own library does.
 
-Opened by `native.py` from an artifact that `worker/export/` wrote as a LightGBM model text: that evaluator compares in
-double precision, and its one-row call is the fastest there is (Treelite's needs four times as long for a real forest,
-XGBoost's own an array header and a parsed configuration per call). It imports none of those packages.
+Opened by `native.py` from an artifact that `worker/export/` wrote as a LightGBM model text, which the walk in C reads,
+or LightGBM's library in its place. It imports none of those packages.
 
 Options: `cast`: the float type to which the model's own library narrows its inputs; `nan`, `infinite`: whether it takes
 them; `missing`: a number that means NaN, or null; `ceiling`: true when infinity goes where the largest number goes;

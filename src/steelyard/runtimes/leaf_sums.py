@@ -1,18 +1,22 @@
 """From a row to the sum of its leaf values, as the library that grew the trees adds them up.
 
-Used by the `forest` runtime. scikit-learn and CatBoost add doubles, which LightGBM's evaluator does itself; where a
-leaf has several values, or where XGBoost adds floats, the evaluator only finds the leaves and numpy adds in its place.
+Used by the `forest` runtime. The walk in C knows all of these. LightGBM's library, which stands in for it, adds one
+double per leaf itself; where a leaf has several values, or where XGBoost adds floats, it only finds the leaves and
+numpy adds in its place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard.runtimes.evaluator import Evaluator, walked_or
 from steelyard.runtimes.lightgbm_library import LEAVES, RAW, Trees
+from steelyard.runtimes.tree_walk import walker
 
 Matrix = NDArray[Any]
 _CHUNK_ROWS = 256  # rows × trees × scores at once: some MB
@@ -25,10 +29,10 @@ class Sums(Protocol):
     def close(self) -> None: ...
 
 
-class DoubleSums:
-    """One double per leaf, added tree by tree by the evaluator itself."""
+class OwnSums:
+    """Added tree by tree by the evaluator itself."""
 
-    def __init__(self, trees: Trees) -> None:
+    def __init__(self, trees: Evaluator) -> None:
         self.of = trees.predict
         self.close = trees.close
 
@@ -89,11 +93,19 @@ class _Leaves:
         return leaves.astype(np.intp)
 
 
-def sums_of(library: str, model: Path, options: dict[str, Any], arrays: dict[str, Matrix]) -> Sums:
-    """As the artifact's `options["sum"]` says: "double", "vector" or "float"."""
-    kind = options["sum"]
+def sums_of(library: Callable[[], str], model: Path, options: dict[str, Any], arrays: dict[str, Matrix]) -> Sums:
+    """As the artifact's `options["sum"]` says: "double", "vector" or "float". `library` says where LightGBM's is.
+
+    Raises ModelLoadError."""
+    kind: str = options["sum"]
+    return walked_or(
+        lambda: OwnSums(walker.converted(model, kind, arrays)), lambda: _by_library(library(), model, kind, arrays)
+    )
+
+
+def _by_library(library: str, model: Path, kind: str, arrays: dict[str, Matrix]) -> Sums:
     if kind == "double":
-        return DoubleSums(Trees(library, model, RAW))
+        return OwnSums(Trees(library, model, RAW))
     trees = Trees(library, model, LEAVES)
     if kind == "vector":
         return VectorSums(trees, arrays["values"], arrays["first_leaf"])

@@ -1,4 +1,4 @@
-"""LightGBM models through the C API of the library that they were built with, without its Python package.
+"""LightGBM models without their Python package: by the walk in C, or by the library that they were built with.
 
 Opened by `native.py` from an artifact that `worker/export/lightgbm.py` wrote. NaN and infinity are the trees' own
 business; text in a column is refused.
@@ -14,8 +14,8 @@ import numpy as np
 
 from steelyard.protocols.inputs import Inputs, Outputs
 from steelyard.runtimes.columns import Columns
+from steelyard.runtimes.evaluator import Evaluator
 from steelyard.runtimes.labels import Labels
-from steelyard.runtimes.lightgbm_library import Trees
 from steelyard.runtimes.links import pair
 from steelyard.runtimes.steps import Steps
 
@@ -25,7 +25,7 @@ _F8 = np.dtype(np.float64)
 class LightGbmRuntime:
     name = "lightgbm"
 
-    def __init__(self, columns: Columns, steps: Steps | None, options: dict[str, Any], trees: Trees) -> None:
+    def __init__(self, columns: Columns, steps: Steps | None, options: dict[str, Any], trees: Evaluator) -> None:
         self._rows: Columns | Steps = steps or columns
         self._trees = trees
         self._finish: str = options["finish"]

@@ -1,7 +1,7 @@
 """LightGBM's C API: trees evaluated in double precision, one row through a prepared call, many through a plain one.
 
-Used by the `lightgbm` runtime with the model environment's own library, and by the `forest` runtime with the
-platform's. It knows nothing of labels or objectives, and imports no lightgbm.
+Used where the walk in C is not to be had: by the `lightgbm` runtime with the model environment's own library, and by
+the `forest` runtime with the platform's. It knows nothing of labels or objectives, and imports no lightgbm.
 """
 
 from __future__ import annotations

@@ -43,16 +43,16 @@ def _runtime(folder: Path, artifact: Artifact, arrays: dict[str, NDArray[Any]]) 
         return LinearRuntime(columns, steps, options, arrays)
     model = folder / artifact.files["model"]
     if artifact.runtime == "lightgbm":
+        from steelyard.runtimes.evaluator import boosted_trees  # noqa: PLC0415
         from steelyard.runtimes.lightgbm import LightGbmRuntime  # noqa: PLC0415
-        from steelyard.runtimes.lightgbm_library import NORMAL, RAW, Trees  # noqa: PLC0415
 
-        trees = Trees(artifact.library or "", model, RAW if options.get("raw") else NORMAL)
+        trees = boosted_trees(artifact.library or "", model, raw=options.get("raw", False))
         return LightGbmRuntime(columns, steps, options, trees)
     if artifact.runtime == "forest":
         from steelyard.runtimes.forest import ForestRuntime  # noqa: PLC0415
         from steelyard.runtimes.leaf_sums import sums_of  # noqa: PLC0415
 
-        return ForestRuntime(columns, steps, options, sums_of(_platform_lightgbm(), model, options, arrays))
+        return ForestRuntime(columns, steps, options, sums_of(_platform_lightgbm, model, options, arrays))
     if artifact.runtime == "xgboost":
         from steelyard.runtimes.xgboost import XGBoostRuntime  # noqa: PLC0415
         from steelyard.runtimes.xgboost_library import Booster  # noqa: PLC0415

@@ -46,7 +46,7 @@ from steelyard.runtimes.verdicts import Verdicts, fingerprint
 from steelyard.runtimes.worker_process import Launch
 from steelyard.runtimes.workers import WorkerRuntime
 
-_RECIPE = "2"  # counts up when the exporters, the native runtimes or the proof change what they do
+_RECIPE = "3"  # counts up when the exporters, the native runtimes or the proof change what they do
 _PROOF_S = 3.0  # about what the reference may be asked for
 _MEASURE_S = 0.25  # for each runtime
 _SEED = 20261129
