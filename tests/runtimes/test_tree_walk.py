@@ -19,7 +19,7 @@ from support.model_texts import OBJECTIVES, random_text, rows_for
 
 pytestmark = pytest.mark.skipif(walker.Trees is None, reason="the extension was not built: there was no C compiler")
 
-ROWS = (0, 1, 3, 4, 9, 128, 300)  # one by one, one group, one batch, several
+ROWS = (0, 1, 3, 4, 9, 256, 1100)  # one by one, one group, one batch, several
 _FOLDER_STAYS = [HealthCheck.function_scoped_fixture]
 
 
@@ -64,6 +64,16 @@ def test_any_text_gives_the_librarys_bits(library, text_file, seed, data):
     for count in ROWS:
         rows = rows_for(rng, thresholds_of(file), 4, count)
         assert_same_bits(ours.predict(rows), theirs.predict(rows))
+    theirs.close()
+
+
+def test_trees_larger_than_a_cache_give_the_librarys_bits(library, text_file):
+    rng = np.random.default_rng(12)
+    file = text_file(random_text(rng, trees=4, leaves=6000))
+    assert read_model_text(file).leaves.mean() > 1000
+    rows = rows_for(rng, thresholds_of(file), 4, 2500)
+    theirs = Trees(library, file, NORMAL)
+    assert_same_bits(walker.boosted(file, raw=False).predict(rows), theirs.predict(rows))
     theirs.close()
 
 

@@ -35,6 +35,10 @@ class Labels:
             return chosen
         return self.take((scores.ravel() > least).astype(np.intp))
 
+    def one(self, place: int) -> NDArray[Any]:
+        """The label at that place, as (1,). Read-only."""
+        return self._single[place]
+
     @property
     def dtype(self) -> np.dtype[Any]:
         return self._classes.dtype

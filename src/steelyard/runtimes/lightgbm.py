@@ -33,13 +33,20 @@ class LightGbmRuntime:
 
     def predict(self, inputs: Inputs) -> Outputs:
         scores = self._trees.predict(self._rows.matrix(inputs, _F8))
-        single = scores.shape[1] == 1
+        if scores.shape[1] > 1:
+            return scores if self._labels is None else self._labels.highest(scores)
+        if len(scores) == 1 and self._finish != "values":
+            return self._of_one(scores.item())
         if self._labels is not None:
             # of two classes the second wins where p > 1 - p, as argmax over both decides
-            return self._labels.above(scores - (1.0 - scores), 0.0) if single else self._labels.highest(scores)
-        if self._finish == "probabilities" and single:
-            return pair(scores.ravel())
-        return scores.ravel() if single else scores
+            return self._labels.above(scores - (1.0 - scores), 0.0)
+        return pair(scores.ravel()) if self._finish == "probabilities" else scores.ravel()
+
+    def _of_one(self, second: float) -> Outputs:
+        """The same for one row of two classes: numpy takes longer for one number than the trees."""
+        if self._labels is not None:
+            return self._labels.one(second - (1.0 - second) > 0.0)
+        return np.array([[1.0 - second, second]])
 
     def close(self) -> None:
         self._trees.close()
