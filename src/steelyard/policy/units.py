@@ -4,7 +4,7 @@
 replica works off 1,000 MU/s by construction. Amounts that are charged, queued and settled are whole **milli-MU**
 (`_mmu`, a microsecond of replica time), so that sums are exact and a cheap classic request does not weigh nothing.
 
-**Inputs** `Features` of a request: tokens to compute, tokens found in a prefix cache, output tokens, image tokens, rows.
+**Inputs** `Features` of a request: tokens to compute, tokens in a prefix cache, output tokens, image tokens, rows.
 **Parameters** One coefficient ≥ 0 per `Term`, in MU per unit of the term; found by calibration (`cost_fit.py`).
 **Trade-offs** Linear in its terms, so that it can be fitted, explained and evaluated in a microsecond. Two terms are
 convex in the tokens: `ATTENTION` (prefill looks back at all that came before) and `CONTEXT` (each step of decode does);
