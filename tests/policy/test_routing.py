@@ -6,7 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.policy.ledger import Ledger
-from steelyard.policy.routing import Candidate, PowerOfTwoChoices, Reason, RoundRobin
+from steelyard.policy.routing import Ask, Candidate, LeastRequests, PowerOfTwoChoices, Reason, RoundRobin
+from steelyard.policy.units import GUESS, Features, LinearCost, Term
+
+FLAT = Ask(Features(), LinearCost({Term.REQUEST: 0.003}))
 
 
 def fleet(count, limit=1000):
@@ -15,24 +18,24 @@ def fleet(count, limit=1000):
 
 
 def choosers(ledger, seed=1):
-    return [PowerOfTwoChoices(ledger, Random(seed)), RoundRobin(ledger)]
+    return [PowerOfTwoChoices(ledger, Random(seed)), LeastRequests(ledger, Random(seed)), RoundRobin(ledger)]
 
 
 @given(st.integers(1, 30), st.integers(0, 5), st.integers(0, 200), st.integers(0, 2**32))
 def test_a_decision_is_charged_and_never_exceeds_a_limit(count, limit, arrivals, seed):
-    for make in range(2):
+    for make in range(3):
         ledger, candidates = fleet(count, limit)
         chooser = choosers(ledger, seed)[make]
         taken = 0
         for _ in range(arrivals):
-            decision = chooser.choose(candidates, 0.0, 3)
+            decision = chooser.choose(candidates, 0.0, FLAT)
             if decision is None:
                 assert all(candidate.account.in_flight == limit for candidate in candidates)
                 break
             taken += 1
             assert decision.entry.account is decision.replica.account
         assert ledger.in_flight == taken == min(arrivals, count * limit)
-        assert ledger.outstanding_mu == 3 * taken
+        assert ledger.outstanding_mmu == 3 * taken
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -40,7 +43,7 @@ def test_a_burst_in_one_instant_spreads_evenly_over_idle_replicas(seed):
     ledger, candidates = fleet(8)
     chooser = PowerOfTwoChoices(ledger, Random(seed))
     for _ in range(64):
-        chooser.choose(candidates, 0.0, 1)
+        chooser.choose(candidates, 0.0, FLAT)
     loads = [candidate.account.in_flight for candidate in candidates]
     assert max(loads) - min(loads) <= 1
 
@@ -48,7 +51,7 @@ def test_a_burst_in_one_instant_spreads_evenly_over_idle_replicas(seed):
 def test_two_choices_over_many_replicas_stay_far_better_than_random():
     ledger, candidates = fleet(100)
     chooser = PowerOfTwoChoices(ledger, Random(7))
-    reasons = Counter(chooser.choose(candidates, 0.0, 1).reason for _ in range(1000))
+    reasons = Counter(chooser.choose(candidates, 0.0, FLAT).reason for _ in range(1000))
     assert max(candidate.account.in_flight for candidate in candidates) <= 14
     assert reasons == {Reason.LESS_BUSY: 1000}
 
@@ -59,7 +62,7 @@ def test_ties_are_broken_at_random_and_repeatably():
         chooser = PowerOfTwoChoices(ledger, Random(seed))
         result = []
         for _ in range(400):
-            decision = chooser.choose(candidates, 0.0, 1)
+            decision = chooser.choose(candidates, 0.0, FLAT)
             result.append(candidates.index(decision.replica))
             decision.entry.settle()
         return result
@@ -70,27 +73,38 @@ def test_ties_are_broken_at_random_and_repeatably():
 
 
 def test_a_marked_replica_gets_nothing_until_its_mark_expires():
-    for make in range(2):
+    for make in range(3):
         ledger, candidates = fleet(2)
         chooser = choosers(ledger)[make]
         candidates[0].mark.put(10.0, 1.0, "test")
         for _ in range(10):
-            assert chooser.choose(candidates, 10.5, 1).replica is candidates[1]
+            assert chooser.choose(candidates, 10.5, FLAT).replica is candidates[1]
         candidates[1].mark.put(10.5, 1.0, "test")
-        assert chooser.choose(candidates, 10.6, 1) is None
-        assert chooser.choose(candidates, 11.0, 1).replica is candidates[0]
+        assert chooser.choose(candidates, 10.6, FLAT) is None
+        assert chooser.choose(candidates, 11.0, FLAT).replica is candidates[0]
 
 
 def test_free_replicas_are_found_even_when_the_two_drawn_are_full():
     ledger, candidates = fleet(50, limit=1)
     chooser = PowerOfTwoChoices(ledger, Random(1))
-    assert {chooser.choose(candidates, 0.0, 1).replica.account.replica for _ in range(50)} == {
+    assert {chooser.choose(candidates, 0.0, FLAT).replica.account.replica for _ in range(50)} == {
         f"r{i}" for i in range(50)
     }
-    assert chooser.choose(candidates, 0.0, 1) is None
+    assert chooser.choose(candidates, 0.0, FLAT) is None
 
 
 def test_nobody_to_choose_from_is_no_decision():
     ledger = Ledger()
     for chooser in choosers(ledger):
-        assert chooser.choose([], 0.0, 1) is None
+        assert chooser.choose([], 0.0, FLAT) is None
+
+
+def test_what_is_cached_is_not_computed_and_nothing_becomes_negative():
+    features = Features(input_tokens=100, image_tokens=50, output_tokens=10)
+    ask = Ask(features, GUESS)
+    assert ask.mmu == ask.mmu_after(0) == GUESS.mmu(features)
+    assert ask.mmu_after(60) == GUESS.mmu(
+        Features(input_tokens=40, image_tokens=50, output_tokens=10, cached_tokens=60)
+    )
+    assert ask.mmu_after(120) == GUESS.mmu(Features(image_tokens=30, output_tokens=10, cached_tokens=120))
+    assert ask.mmu_after(150) == ask.mmu_after(10_000) == GUESS.mmu(Features(output_tokens=10, cached_tokens=150))

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import pytest
 
+from steelyard.router.dispatch import REQUEST_MMU
 from steelyard.router.queue import WaitingLine
 from steelyard.settings import HttpLimits
 from steelyard.wire.client import Pool, UpstreamConnection
@@ -106,7 +107,7 @@ STREAM = [False, True]
 async def test_an_upstream_error_is_settled_once(tmp_path, stream):
     async with world(tmp_path) as w:
         await w.ask({"do": "status", "status": 500, "stream": stream})
-        assert w.router.ledger.settled_total_mu == 1
+        assert w.router.ledger.settled_total_mmu == REQUEST_MMU
 
 
 @pytest.mark.parametrize("stream", STREAM)
@@ -175,7 +176,7 @@ async def test_a_replica_that_dies_before_its_first_byte_is_replaced_by_another(
         for _ in range(6):
             reply = await w.ask({"do": "stream" if stream else "echo"})
             assert (reply.status, reply.complete) == (200, True)
-        assert w.router.ledger.charged_total_mu == len(w.replicas[0].requests) + len(w.replicas[1].requests)
+        assert w.router.ledger.charged_total_mmu == REQUEST_MMU * sum(len(r.requests) for r in w.replicas)
 
 
 async def test_a_request_is_retried_once_and_not_more(tmp_path):

@@ -61,8 +61,8 @@ class RouterProcess:
             while (ledger := await self.ledger())["live"] or ledger["in_flight"] or ledger["queued"]:
                 await asyncio.sleep(0.01)
         assert not any(ledger["by_replica"].values())
-        assert ledger["outstanding_mu"] == ledger["queued_bytes"] == 0
-        assert ledger["charged_total_mu"] == ledger["settled_total_mu"]
+        assert ledger["outstanding_mmu"] == ledger["queued_bytes"] == 0
+        assert ledger["charged_total_mmu"] == ledger["settled_total_mmu"]
         return ledger
 
     def stop(self, number: int = signal.SIGTERM) -> None:

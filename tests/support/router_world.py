@@ -82,8 +82,8 @@ class World:
         router = self.router
         await until(lambda: not router.live)
         ledger = router.ledger
-        assert ledger.in_flight == ledger.outstanding_mu == 0
-        assert ledger.charged_total_mu == ledger.settled_total_mu
+        assert ledger.in_flight == ledger.outstanding_mmu == 0
+        assert ledger.charged_total_mmu == ledger.settled_total_mmu
         assert (router.totals.requests, router.totals.body_bytes) == (0, 0)
         assert not any(ledger.by_replica().values())
 

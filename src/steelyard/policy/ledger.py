@@ -1,11 +1,13 @@
 """The ledger of load: who owes how much to which replica. The only place where a load figure changes.
 
-**Inputs** A charge per attempt of a request: `amount_mu` (model units, a whole number ≥ 0, so that sums are exact),
-then progress (`done_mu`, how much of it is worked off), then one settle.
+**Inputs** A charge per attempt of a request: `amount_mmu` (milli model units, a whole number ≥ 0, so that sums are
+exact), then progress (`done_mmu`, how much of it is worked off), raised when more comes than was charged, then one
+settle with what it really cost (None: not known, which is not zero).
 **Parameters** None.
 **Guarantees** An entry settles exactly once, however often and from however many paths `settle` is called. No figure
 is ever negative. When no entry is open every figure is exactly zero and charged total = settled total.
-**Trade-offs** Figures are this process's own; several routers each hold their own ledger.
+**Trade-offs** Figures are this process's own; several routers each hold their own ledger. What a request really cost
+does not change what was charged for it: both totals are kept, and their quotient is what drift watches.
 **Failure modes** An entry that nobody settles stays as load for ever: owners hold it in a `with` block or settle it in
 the one function that ends a request. A replica that left keeps its account until its last entry is settled.
 
@@ -19,49 +21,69 @@ from typing import Self
 
 
 class Account:
-    """Load of one replica: `in_flight` attempts, `outstanding_mu` of work that is charged and not yet done."""
+    """Load of one replica: `in_flight` attempts, `outstanding_mmu` of work that is charged and not yet done."""
 
-    __slots__ = ("in_flight", "outstanding_mu", "replica", "retired")
+    __slots__ = ("in_flight", "outstanding_mmu", "replica", "retired")
 
     def __init__(self, replica: str) -> None:
         self.replica = replica
         self.in_flight = 0
-        self.outstanding_mu = 0
+        self.outstanding_mmu = 0
         self.retired = False
 
 
 class Entry:
     """One attempt's charge. Use as a context manager, or call `settle` from whatever ends the attempt."""
 
-    __slots__ = ("_ledger", "account", "charged_mu", "remaining_mu", "settled")
+    __slots__ = ("_ledger", "account", "actual_mmu", "charged_mmu", "remaining_mmu", "settled")
 
-    def __init__(self, ledger: Ledger, account: Account, amount_mu: int) -> None:
+    def __init__(self, ledger: Ledger, account: Account, amount_mmu: int) -> None:
         self._ledger = ledger
         self.account = account
-        self.charged_mu = amount_mu
-        self.remaining_mu = amount_mu
+        self.charged_mmu = amount_mmu
+        self.remaining_mmu = amount_mmu
+        self.actual_mmu: int | None = None  # what it really cost; None before it is settled, and where nobody knows
         self.settled = False
 
-    def progress(self, done_mu: int) -> None:
-        """Work off `done_mu` more. More than was charged counts as all of it; after settling, nothing happens."""
-        if self.settled or done_mu <= 0:
+    def progress(self, done_mmu: int) -> None:
+        """Work off `done_mmu` more. More than was charged counts as all of it; after settling, nothing happens."""
+        if self.settled or done_mmu <= 0:
             return
-        step_mu = min(done_mu, self.remaining_mu)
-        self.remaining_mu -= step_mu
-        self.account.outstanding_mu -= step_mu
+        step_mmu = min(done_mmu, self.remaining_mmu)
+        self.remaining_mmu -= step_mmu
+        self.account.outstanding_mmu -= step_mmu
 
-    def settle(self) -> bool:
-        """Close the entry. True the first time; later calls change nothing."""
+    def raise_to(self, amount_mmu: int) -> None:
+        """It turns out to cost at least `amount_mmu` in all. Never lowers a charge; after settling, nothing happens."""
+        more_mmu = amount_mmu - self.charged_mmu
+        if self.settled or more_mmu <= 0:
+            return
+        self.charged_mmu += more_mmu
+        self.remaining_mmu += more_mmu
+        self.account.outstanding_mmu += more_mmu
+        self._ledger.charged_total_mmu += more_mmu
+
+    def settle(self, actual_mmu: int | None = None) -> bool:
+        """Close the entry; `actual_mmu` is what it really cost. True the first time; later calls change nothing.
+
+        A negative cost closes the entry all the same and counts as unknown, since load must not leak over a figure
+        that is only kept for comparison.
+        """
         if self.settled:
             return False
         self.settled = True
         account = self.account
+        ledger = self._ledger
         account.in_flight -= 1
-        account.outstanding_mu -= self.remaining_mu
-        self.remaining_mu = 0
-        self._ledger.settled_total_mu += self.charged_mu
+        account.outstanding_mmu -= self.remaining_mmu
+        self.remaining_mmu = 0
+        ledger.settled_total_mmu += self.charged_mmu
+        if actual_mmu is not None and actual_mmu >= 0:
+            self.actual_mmu = actual_mmu
+            ledger.known_total_mmu += self.charged_mmu
+            ledger.actual_total_mmu += actual_mmu
         if account.retired and not account.in_flight:
-            self._ledger.drop(account)
+            ledger.drop(account)
         return True
 
     def __enter__(self) -> Self:
@@ -72,14 +94,20 @@ class Entry:
 
 
 class Ledger:
-    """All accounts of one router."""
+    """All accounts of one router, and totals that only grow.
 
-    __slots__ = ("_accounts", "charged_total_mu", "settled_total_mu")
+    `actual_total_mmu` is what the settled entries really cost whose cost became known, `known_total_mmu` what had been
+    charged for the same ones.
+    """
+
+    __slots__ = ("_accounts", "actual_total_mmu", "charged_total_mmu", "known_total_mmu", "settled_total_mmu")
 
     def __init__(self) -> None:
         self._accounts: dict[str, Account] = {}
-        self.charged_total_mu = 0
-        self.settled_total_mu = 0
+        self.charged_total_mmu = 0
+        self.settled_total_mmu = 0
+        self.known_total_mmu = 0
+        self.actual_total_mmu = 0
 
     def account(self, replica: str) -> Account:
         """The account of a replica, opened when there is none; a retired one is in use again."""
@@ -103,14 +131,14 @@ class Ledger:
         if self._accounts.get(account.replica) is account:
             del self._accounts[account.replica]
 
-    def charge(self, account: Account, amount_mu: int) -> Entry:
+    def charge(self, account: Account, amount_mmu: int) -> Entry:
         """Open an entry. Raises ValueError for a negative amount."""
-        if amount_mu < 0:
-            raise ValueError(f"A charge of {amount_mu} MU is negative.")
+        if amount_mmu < 0:
+            raise ValueError(f"A charge of {amount_mmu} milli-MU is negative.")
         account.in_flight += 1
-        account.outstanding_mu += amount_mu
-        self.charged_total_mu += amount_mu
-        return Entry(self, account, amount_mu)
+        account.outstanding_mmu += amount_mmu
+        self.charged_total_mmu += amount_mmu
+        return Entry(self, account, amount_mmu)
 
     @property
     def in_flight(self) -> int:
@@ -118,9 +146,9 @@ class Ledger:
         return sum(account.in_flight for account in self._accounts.values())
 
     @property
-    def outstanding_mu(self) -> int:
+    def outstanding_mmu(self) -> int:
         """Work charged and not yet done, on all replicas."""
-        return sum(account.outstanding_mu for account in self._accounts.values())
+        return sum(account.outstanding_mmu for account in self._accounts.values())
 
     def by_replica(self) -> dict[str, int]:
         """Attempts in flight per replica, those at zero included."""

@@ -1,13 +1,15 @@
-"""Which replica gets a request: the decision, its reason, and the charge, made in one step.
+"""What every routing policy has in common, and the policies that only count requests.
 
-**Inputs** The candidates (account in the ledger, limit, mark), `now_s`, the request's `amount_mu`.
-**Parameters** `limit`: requests that a replica may hold at once. `LOOK_AT_ALL` = 8: up to so many candidates all are
-compared; above, two drawn at random (power of two choices), then all that are free if both are not.
+**Inputs** The candidates (account in the ledger, limit, mark), `now_s`, and an `Ask`: what is known of the request.
+**Parameters** `limit`: requests that a replica may hold at once. `LOOK_AT_ALL` = 8: up to so many candidates
+`PowerOfTwoChoices` compares all; above, two drawn at random, then all that are free if both are not.
 **Trade-offs** Comparing all is exact when the ledger sees all load, and costs time in proportion to the candidates;
 two choices stay cheap, and with several routers keep them from running to the same replica at once.
 **Failure modes** Load that other routers put on a replica is not seen. When every candidate is full or marked there is
 no decision (None): the request waits. The charge is part of the decision, so that a burst of decisions in one instant
 cannot all see the same idle replica; ties are broken by the given random numbers, never by position.
+
+`expected_wait.py` weighs instead of counting. The router's dispatcher and the simulator are who chooses.
 """
 
 from __future__ import annotations
@@ -19,19 +21,58 @@ from typing import Generic, Protocol, TypeVar
 
 from steelyard.policy.ledger import Account, Entry, Ledger
 from steelyard.policy.marks import Mark
+from steelyard.policy.units import CostModel, Features
 
 LOOK_AT_ALL = 8
+
+
+class Ask:
+    """What routing knows of one request. Made once, used again for every attempt."""
+
+    __slots__ = ("block_tokens", "blocks", "cost", "features", "key", "mmu")
+
+    def __init__(
+        self,
+        features: Features,
+        cost: CostModel,
+        blocks: tuple[int, ...] = (),
+        block_tokens: float = 0.0,
+        key: int | None = None,
+    ) -> None:
+        self.features = features  # as if nothing were cached
+        self.cost = cost
+        self.blocks = blocks  # chained hashes of the prompt's whole blocks, the head first; () where none is known
+        self.block_tokens = block_tokens  # tokens that a block stands for
+        self.key = key  # sticky key, the same in every router; None: none
+        self.mmu = cost.mmu(features)  # where nothing is cached
+
+    def mmu_after(self, cached_tokens: float) -> int:
+        """What it costs a replica that has so many tokens of the prompt cached."""
+        if cached_tokens <= 0:
+            return self.mmu
+        whole = self.features
+        text = min(cached_tokens, whole.input_tokens)
+        image = min(cached_tokens - text, whole.image_tokens)
+        features = Features(
+            input_tokens=whole.input_tokens - text,
+            cached_tokens=whole.cached_tokens + text + image,
+            output_tokens=whole.output_tokens,
+            image_tokens=whole.image_tokens - image,
+            rows=whole.rows,
+        )
+        return self.cost.mmu(features)
 
 
 class Candidate:
     """What routing knows of a replica. The router's replicas derive from it."""
 
-    __slots__ = ("account", "limit", "mark")
+    __slots__ = ("account", "limit", "mark", "speed")
 
     def __init__(self, account: Account, limit: int) -> None:
         self.account = account
         self.limit = limit
         self.mark = Mark()
+        self.speed = 1.0  # 0.5: takes twice as long for the same work; learnt, see `speed.py`
 
     def is_free(self, now_s: float) -> bool:
         return self.account.in_flight < self.limit and self.mark.until_s <= now_s
@@ -47,23 +88,39 @@ class Reason(StrEnum):
     LEAST_BUSY = "the least busy of all"
     LESS_BUSY = "the less busy of two"
     IN_TURN = "next in turn"
+    SOONEST = "the least expected wait"
+    AT_HOME = "the least expected wait among the replicas of its key"
+    SPILLED = "another than those of its key, since that saves more than it costs"
 
 
 class Decision(Generic[C]):
     """A replica, why, and the ledger entry that is already charged to it."""
 
-    __slots__ = ("entry", "reason", "replica")
+    __slots__ = ("at_s", "cached_tokens", "entry", "in_flight", "prefix_used_s", "reason", "replica")
 
-    def __init__(self, replica: C, reason: Reason, entry: Entry) -> None:
+    def __init__(self, replica: C, reason: Reason, entry: Entry, at_s: float, cached_tokens: float = 0.0) -> None:
         self.replica = replica
         self.reason = reason
         self.entry = entry
+        self.at_s = at_s
+        self.in_flight = replica.account.in_flight  # this one included
+        self.cached_tokens = cached_tokens  # of the prompt, as is believed
+        self.prefix_used_s = 0.0  # when the replica last used them, see `prefix_index.py`
 
 
 class Chooser(Protocol):
     """The seam of routing policies."""
 
-    def choose(self, candidates: Sequence[C], now_s: float, amount_mu: int) -> Decision[C] | None: ...
+    def choose(self, candidates: Sequence[C], now_s: float, ask: Ask) -> Decision[C] | None:
+        """Charges the ledger within. Candidates that differ from the last ones come in another sequence object."""
+        ...
+
+    def settled(self, decision: Decision[C], ask: Ask, now_s: float, cached_tokens: float | None) -> None:
+        """After `decision.entry` was settled: correct what is believed. `cached_tokens` None: the replica did not say.
+
+        An entry that was settled without its actual cost is an attempt that failed, and teaches nothing of speed.
+        """
+        ...
 
 
 class PowerOfTwoChoices:
@@ -75,40 +132,47 @@ class PowerOfTwoChoices:
         self._ledger = ledger
         self._random: Callable[[], float] = rng.random
 
-    def choose(self, candidates: Sequence[C], now_s: float, amount_mu: int) -> Decision[C] | None:
+    def choose(self, candidates: Sequence[C], now_s: float, ask: Ask) -> Decision[C] | None:
         count = len(candidates)
         if count == 1:
             only = candidates[0]
             if only.account.in_flight >= only.limit or only.mark.until_s > now_s:  # is_free, without the call
                 return None
-            return Decision(only, Reason.ONLY_FREE, self._ledger.charge(only.account, amount_mu))
+            return Decision(only, Reason.ONLY_FREE, self._ledger.charge(only.account, ask.mmu), now_s)
         reason = Reason.LEAST_BUSY
         best: C | None = None
         if count > LOOK_AT_ALL:
             reason = Reason.LESS_BUSY
             first = int(self._random() * count)
             second = (first + 1 + int(self._random() * (count - 1))) % count
-            best = self._least((candidates[first], candidates[second]), now_s)
+            best = least_busy((candidates[first], candidates[second]), now_s, self._random)
         if best is None:
-            best = self._least(candidates, now_s)
+            best = least_busy(candidates, now_s, self._random)
         if best is None:
             return None
-        return Decision(best, reason, self._ledger.charge(best.account, amount_mu))
+        return Decision(best, reason, self._ledger.charge(best.account, ask.mmu), now_s)
 
-    def _least(self, candidates: Sequence[C], now_s: float) -> C | None:
-        best: C | None = None
-        fewest = ties = 0
-        for candidate in candidates:
-            if not candidate.is_free(now_s):
-                continue
-            load = candidate.account.in_flight
-            if best is None or load < fewest:
-                best, fewest, ties = candidate, load, 1
-            elif load == fewest:  # keep each of k tied ones with probability 1/k
-                ties += 1
-                if self._random() * ties < 1.0:
-                    best = candidate
-        return best
+    def settled(self, decision: Decision[C], ask: Ask, now_s: float, cached_tokens: float | None) -> None:
+        """Counting requests needs no learning."""
+
+
+class LeastRequests:
+    """The baseline that compares all candidates: fewest requests in flight."""
+
+    __slots__ = ("_ledger", "_random")
+
+    def __init__(self, ledger: Ledger, rng: Random) -> None:
+        self._ledger = ledger
+        self._random: Callable[[], float] = rng.random
+
+    def choose(self, candidates: Sequence[C], now_s: float, ask: Ask) -> Decision[C] | None:
+        best = least_busy(candidates, now_s, self._random)
+        if best is None:
+            return None
+        return Decision(best, Reason.LEAST_BUSY, self._ledger.charge(best.account, ask.mmu), now_s)
+
+    def settled(self, decision: Decision[C], ask: Ask, now_s: float, cached_tokens: float | None) -> None:
+        """Counting requests needs no learning."""
 
 
 class RoundRobin:
@@ -120,10 +184,30 @@ class RoundRobin:
         self._ledger = ledger
         self._turn = 0
 
-    def choose(self, candidates: Sequence[C], now_s: float, amount_mu: int) -> Decision[C] | None:
+    def choose(self, candidates: Sequence[C], now_s: float, ask: Ask) -> Decision[C] | None:
         for _ in range(len(candidates)):
             candidate = candidates[self._turn % len(candidates)]
             self._turn += 1
             if candidate.is_free(now_s):
-                return Decision(candidate, Reason.IN_TURN, self._ledger.charge(candidate.account, amount_mu))
+                return Decision(candidate, Reason.IN_TURN, self._ledger.charge(candidate.account, ask.mmu), now_s)
         return None
+
+    def settled(self, decision: Decision[C], ask: Ask, now_s: float, cached_tokens: float | None) -> None:
+        """Taking turns needs no learning."""
+
+
+def least_busy(candidates: Sequence[C], now_s: float, draw: Callable[[], float]) -> C | None:
+    """The free candidate with the fewest requests in flight, any of those that tie; None when none is free."""
+    best: C | None = None
+    fewest = ties = 0
+    for candidate in candidates:
+        if not candidate.is_free(now_s):
+            continue
+        load = candidate.account.in_flight
+        if best is None or load < fewest:
+            best, fewest, ties = candidate, load, 1
+        elif load == fewest:  # keep each of k tied ones with probability 1/k
+            ties += 1
+            if draw() * ties < 1.0:
+                best = candidate
+    return best

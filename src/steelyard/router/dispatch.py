@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING
 
 from steelyard.errors import InvalidState, NotFound, SteelyardError, TooManyRequests, Unavailable
 from steelyard.policy.admission import Admission, Backlog, Verdict, admit
-from steelyard.policy.routing import Chooser
+from steelyard.policy.routing import Ask, Chooser
+from steelyard.policy.units import Features, LinearCost, Term
 from steelyard.router.queue import WaitingTotals
 from steelyard.router.table import Endpoint, Entity
 
 if TYPE_CHECKING:
     from steelyard.router.exchange import Exchange
 
-REQUEST_MU = 1  # every request weighs the same until costs are learnt
+# Every request weighs the same until costs are learnt.
+REQUEST = Ask(Features(), LinearCost({Term.REQUEST: 1.0}))
+REQUEST_MMU = REQUEST.mmu
 BUFFERED_LIMIT_BYTES = 512 * 1024 * 1024
 
 
@@ -39,7 +42,7 @@ class Dispatcher:
         entity = exchange.entity
         now_s = exchange.started_s
         if not entity.line:
-            decision = self._chooser.choose(entity.replicas, now_s, REQUEST_MU)
+            decision = self._chooser.choose(entity.replicas, now_s, REQUEST)
             if decision is not None:
                 exchange.go(decision)
                 return
@@ -69,7 +72,7 @@ class Dispatcher:
         """Let the first in line go, as many as replicas can take."""
         now_s = time.monotonic()
         while entity.line:
-            decision = self._chooser.choose(entity.replicas, now_s, REQUEST_MU)
+            decision = self._chooser.choose(entity.replicas, now_s, REQUEST)
             if decision is None:
                 return
             entity.line.next().go(decision)
@@ -90,7 +93,7 @@ class Dispatcher:
         entity = exchange.entity
         decision = None
         if first or not entity.line:
-            decision = self._chooser.choose(entity.replicas, time.monotonic(), REQUEST_MU)
+            decision = self._chooser.choose(entity.replicas, time.monotonic(), REQUEST)
         if decision is not None:
             exchange.go(decision)
         elif entity.replicas or entity.recovering:
