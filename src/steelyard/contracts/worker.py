@@ -15,6 +15,7 @@ import msgspec
 PREFIX = struct.Struct("!II")  # bytes of header, bytes of payload
 MAX_HEADER_BYTES = 1 << 20
 MAX_PAYLOAD_BYTES = 1 << 31
+EXPORTED = b"."
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
@@ -22,6 +23,14 @@ class Message(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
 
 
 # on the control connection, from the replica
+
+
+class ExportBeside(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Convert the model for the native runtimes into a folder that is to be made, and write EXPORTED at the end."""
+
+    folder: str
+    descriptor: int  # of a pipe, inherited
+    tool_path: str  # folders with packages that only convert
 
 
 class Start(Message, frozen=True):
@@ -32,6 +41,7 @@ class Start(Message, frozen=True):
     home: str  # a folder for the model's process alone
     parent_pid: int
     labels: dict[str, str]  # for the lines of its log: endpoint, replica
+    export: ExportBeside | None = None  # when the model is loaded
 
 
 class OpenSlot(Message, frozen=True):

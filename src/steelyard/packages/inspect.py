@@ -54,6 +54,11 @@ def inspect_package(location: Location) -> Package:
     return Package(location.path, location.kind, task=task, size_bytes=_size_bytes(location.path))
 
 
+def flavors_of(path: Path) -> dict[str, Any]:
+    """What an MLmodel file says of each flavor, in MLflow's own words. Raises ModelLoadError."""
+    return {str(name): _mapping(said) for name, said in _mapping(_read_yaml(path / "MLmodel").get("flavors")).items()}
+
+
 def _mlflow(path: Path) -> Package:
     meta = _read_yaml(path / "MLmodel")
     flavors = _mapping(meta.get("flavors"))

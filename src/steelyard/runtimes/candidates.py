@@ -1,6 +1,7 @@
 """The native forms of a model: has the exporter make them, in the model's own environment, and opens what it left.
 
-Called by `select.py` once per model version. Nothing is trusted here: each candidate still has to be proven.
+A worker that loads the model makes them on the way; only where it did not, the exporter runs as a process of its own.
+Called by `proven.py` once per model version. Nothing is trusted here: each candidate still has to be proven.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from steelyard.runtimes.native import open_native
 from steelyard.runtimes.proof.layout import Hints
 from steelyard.runtimes.worker_process import Launch, environment_of
 
+BESIDE_A_WORKER = frozenset({"mlflow.sklearn", "mlflow.lightgbm", "mlflow.xgboost", "mlflow.catboost"})
+APART = frozenset({"mlflow.onnx"})  # its graph is linked to, which the worker's own user may not do
 _LIMIT_S = 120.0
 _HINTS_FILE = "hints.json"
 
@@ -59,6 +62,11 @@ def export(launch: Launch, out: Path) -> Candidates:
         return Candidates((), {})
     if process.returncode:
         get_logger().warning("export_failed", reason=f"it ended with status {process.returncode}")
+    return opened(out)
+
+
+def opened(out: Path) -> Candidates:
+    """What an exporter left there."""
     folders = sorted(path for path in out.iterdir() if path.is_dir()) if out.is_dir() else []
     return Candidates([_open(folder) for folder in folders], _hints(out / _HINTS_FILE))
 

@@ -12,7 +12,6 @@ import contextlib
 import platform
 import time
 import traceback
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from steelyard.protocols.media import Media
 from steelyard.protocols.mlflow import InputSchema, MlflowCodec, parse_input_schema
 from steelyard.runtimes.bare_files import BARE, packaged
 from steelyard.runtimes.base import RowRuntime
-from steelyard.runtimes.candidates import Candidate, Candidates, export
+from steelyard.runtimes.candidates import APART, BESIDE_A_WORKER, Candidate, Candidates, export, opened
 from steelyard.runtimes.native import open_native
 from steelyard.runtimes.native_model import NativeModel
 from steelyard.runtimes.native_outcomes import outcomes_of
@@ -143,15 +142,13 @@ class _Selecting:
         return Selection(reason, native=self._native(runtime, record.cost))
 
     def prove(self, key: str) -> Selection:
-        """Load the reference and convert the model at the same time, compare, choose, and keep the verdict."""
+        """Load the reference, which converts the model too, compare, choose, and keep the verdict."""
         environment = self._environment()
-        launch = Launch(environment.python, (), self._wishes.environment_vars, self._package.path)
-        with self._verdicts.draft() as draft, ThreadPoolExecutor(1, "export") as exporting:
-            exported = exporting.submit(export, launch, draft / "exported")
-            worker = self._started(environment, PRIMARY_VARIANT)
+        with self._verdicts.draft() as draft:
+            worker = self._started(environment, PRIMARY_VARIANT, exports=self._package.loader in BESIDE_A_WORKER)
             try:
                 self._wishes.say("converting the model")
-                candidates = exported.result()
+                candidates = self._candidates(worker, environment, draft / "exported")
                 selection = self._choose(worker, candidates, draft, key)
             except (
                 SteelyardError,
@@ -169,6 +166,15 @@ class _Selecting:
             worker.close()
             environment.release()
         return selection
+
+    def _candidates(self, worker: WorkerRuntime, environment: Environment, out: Path) -> Candidates:
+        loader = self._package.loader
+        if loader in BESIDE_A_WORKER and worker.exported(out):
+            return opened(out)
+        if loader in BESIDE_A_WORKER | APART:
+            launch = Launch(environment.python, (), self._wishes.environment_vars, self._package.path)
+            return export(launch, out)
+        return Candidates((), {})
 
     def _choose(self, worker: WorkerRuntime, candidates: Candidates, draft: Path, key: str) -> Selection:
         self._wishes.say("comparing runtimes")
@@ -260,7 +266,7 @@ class _Selecting:
         log.info("environment", line=line)
         self._wishes.say(f"building the model's environment: {line[:120]}")
 
-    def _started(self, environment: Environment, variant: str) -> WorkerRuntime:
+    def _started(self, environment: Environment, variant: str, *, exports: bool = False) -> WorkerRuntime:
         self._wishes.say("loading the model")
         worker = WorkerRuntime(
             self._package,
@@ -269,6 +275,7 @@ class _Selecting:
             max_concurrency=self._wishes.max_concurrency,
             environment=self._wishes.environment_vars,
             labels=self._wishes.labels,
+            exports=exports,
         )
         worker.load()
         self._wishes.say("predicting the input example")

@@ -15,6 +15,7 @@ from types import TracebackType
 from steelyard.contracts.worker import FromSlot, Message, Ready
 from steelyard.errors import BadUpstream, InternalError, ModelLoadError, ModelProcessEnded, Unavailable
 from steelyard.observe.logs import get_logger
+from steelyard.runtimes.exporting import Exporting
 from steelyard.runtimes.worker_process import Launch, NotBegun, Slot, SlotEnded, WorkerProcess
 
 MOST_DEATHS = 5  # in a row, without an answer in between
@@ -62,12 +63,15 @@ class WorkerPool:
         unprivileged: bool,
         on_change: Callable[[], None],
         on_dead: Callable[[str], None],
+        *,
+        exports: bool = False,
     ) -> None:
         self.warm = False  # whether a new worker predicts the model's example before it serves
         self.launch = launch
         self.on_change = on_change
         self.on_dead = on_dead
         self.unprivileged = unprivileged
+        self.exports = exports  # whether the first worker exports the model
         self.dead = ""
         self.changed = threading.Condition()
         self.serving: list[WorkerProcess] = []
@@ -77,6 +81,7 @@ class WorkerPool:
         self._retired: list[Keeper] = []  # whose workers finish what they have
         self._deaths = 0
         self._closed = False
+        self.exporting: Exporting | None = None  # that of the first worker
 
     def start(self) -> Ready:
         """The first worker. Raises ModelLoadError."""
@@ -84,7 +89,9 @@ class WorkerPool:
         with self.changed:
             keeper = self._keepers[0]
             self.changed.wait_for(lambda: self.serving or keeper.refusal or self._closed)
+            self.exports = False
             if self.serving and (ready := self.serving[0].ready) is not None:
+                self.exporting = self.serving[0].exporting
                 return ready
         if keeper.ended:
             raise ModelProcessEnded(keeper.ended)
@@ -255,7 +262,8 @@ class Keeper:
         self._pool = pool
 
     def _new(self, pool: WorkerPool) -> WorkerProcess:
-        return WorkerProcess(pool.launch, pool.threads, pool.unprivileged)
+        exporting = Exporting() if pool.exports else None
+        return WorkerProcess(pool.launch, pool.threads, pool.unprivileged, exporting)
 
     def _keep(self) -> None:
         pool, served = self._pool, False

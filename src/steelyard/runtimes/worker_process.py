@@ -34,6 +34,7 @@ from steelyard.contracts.worker import (
     UseThreads,
     WarmUp,
 )
+from steelyard.runtimes.exporting import Exporting
 from steelyard.worker.frames import BrokenFrame, Channel
 
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -92,7 +93,7 @@ class Slot:
 class WorkerProcess:
     """`ready` is None until the model is loaded; `failed` is set if it cannot be. `busy`: slots in use."""
 
-    def __init__(self, launch: Launch, threads: int, unprivileged: bool) -> None:
+    def __init__(self, launch: Launch, threads: int, unprivileged: bool, exporting: Exporting | None = None) -> None:
         self.ready: Ready | None = None
         self.failed: Failed | None = None
         self.busy = 0
@@ -101,6 +102,7 @@ class WorkerProcess:
         self._launch = launch
         self._threads = threads
         self._unprivileged = unprivileged
+        self.exporting = exporting
         self._process: subprocess.Popen[bytes] | None = None
         self._control: Channel | None = None
         self._slots: set[Slot] = set()
@@ -204,20 +206,25 @@ class WorkerProcess:
         (folder / "home").mkdir(0o700)
         ours, theirs = socket.socketpair()
         self._control = Channel(ours)
+        exporting = self.exporting
         with theirs:
             self._process = subprocess.Popen(
                 [str(self._launch.python), "-m", "steelyard.worker", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 env=environment_of(self._launch, folder, self._threads),
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *([exporting.write_end] if exporting is not None else [])],
             )
         return self._process
 
     def _load(self, folder: Path) -> None:
         assert self._control is not None
-        start = Start(
-            str(self._launch.model), self._unprivileged, str(folder / "home"), os.getpid(), dict(self._launch.labels)
-        )
+        home = folder / "home"
+        labels = dict(self._launch.labels)
+        export = None
+        if self.exporting is not None:
+            export = self.exporting.order(home)
+            self.exporting.begun()
+        start = Start(str(self._launch.model), self._unprivileged, str(home), os.getpid(), labels, export)
         try:
             self._control.send(_ENCODE(start))
             while (frame := self._control.receive()) is not None:

@@ -45,7 +45,8 @@ class WorkerRuntime:
     """One model version and its workers.
 
     `extra_path`: folders for the workers' PYTHONPATH. `environment`: the user's variables. `labels`: for log lines.
-    `max_concurrency`: the most places that the policy may take; None leaves them to it.
+    `max_concurrency`: the most places that the policy may take; None leaves them to it. `exports`: the first worker
+    also converts the model for the native runtimes.
 
     `name`, the variant that answers, may be changed at any time to another of `variants`. `on_resize(width)` is
     called, from any thread, when `max_concurrency` has changed; `on_dead(reason)`, once, when the workers have died
@@ -62,6 +63,7 @@ class WorkerRuntime:
         max_concurrency: int | None = None,
         environment: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
+        exports: bool = False,
     ) -> None:
         self.task = package.task
         self.streams = package.streamable
@@ -74,7 +76,8 @@ class WorkerRuntime:
         self.max_concurrency = self._lanes.shape.places
         self._lanes_lock = threading.Lock()
         launch = Launch(python, tuple(extra_path), dict(environment or {}), package.path, dict(labels or {}))
-        self._pool = WorkerPool(launch, cores, os.geteuid() == 0, self._workers_changed, self._died)
+        changed, died = self._workers_changed, self._died
+        self._pool = WorkerPool(launch, cores, os.geteuid() == 0, changed, died, exports=exports)
         self._loaded = False
         self._log = get_logger()
 
@@ -107,6 +110,10 @@ class WorkerRuntime:
             raise _error_of(message)
         self._pool.warm = True
         return message.example
+
+    def exported(self, out: Path) -> bool:
+        """Wait until the model is converted, and copy what that left to `out`. False when it has to be done apart."""
+        return self._pool.exporting is not None and self._pool.exporting.copy_to(out)
 
     def answer(self, query: Query, deadline_s: float | None = None) -> Answer:
         """`deadline_s` (monotonic) bounds the wait for a worker that is being started again. Raises, besides what the

@@ -45,6 +45,7 @@ from steelyard.worker.answer import Answering
 from steelyard.worker.arrays import unpack_inputs
 from steelyard.worker.clock import ThreadClock
 from steelyard.worker.coroutines import Coroutines, Gone
+from steelyard.worker.export.fork import export_beside
 from steelyard.worker.faults import fault_of
 from steelyard.worker.frames import BrokenFrame, Channel
 from steelyard.worker.load import forbidden, load
@@ -69,7 +70,10 @@ def serve(control: socket.socket) -> None:
     began_s = time.monotonic()
     conversation.send(Progress("loading the model"))
     try:
-        model = PyfuncModel(*load(Path(start.path)))
+        package, loaded = load(Path(start.path))
+        if start.export is not None:
+            export_beside(start.export, package.path, loaded)
+        model = PyfuncModel(package, loaded)
     except ModelLoadError as error:
         conversation.send(Failed(error.message, forbidden(error)))
         return

@@ -1,17 +1,22 @@
 """The model as its own flavor loads it, and what its signature says of the inputs.
 
-Made once per export by `__main__.py`, read by every converter. It runs the model's own code, never MLflow's pyfunc.
+Made once per export, by `__main__.py` or of the model that a worker has loaded, and read by every converter.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from steelyard.packages import Kind, Location, inspect_package
+from steelyard.packages.inspect import flavors_of
+from steelyard.protocols.mlflow.schema import Column, ColumnType, InputSchema, parse_input_schema
+
+FAMILIES = ("sklearn", "lightgbm", "xgboost", "catboost", "onnx")
 
 _NUMBERS = {
     "boolean": "bool",
@@ -32,7 +37,7 @@ class Source:
     names, "object" for text. `model` is the flavor's native object; None for a graph that is only a file."""
 
     folder: Path
-    family: str  # "sklearn", "lightgbm", "xgboost", "catboost", "onnx"
+    family: str  # of FAMILIES
     model: Any
     predict: str  # the method that pyfunc calls
     features: list[str | int] | None
@@ -51,24 +56,31 @@ class Source:
 
 
 def load(folder: Path) -> Source:
-    """Raises Refused when no converter knows the model or its signature."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    from mlflow.models import Model  # noqa: PLC0415
+    """With the flavor's own loader. Raises Refused when no converter knows the model or its signature."""
+    source = described(folder)
+    return replace(source, model=_model(folder, source.family))
 
-    meta = Model.load(str(folder))
-    pyfunc = meta.flavors.get("python_function") or {}
-    family = str(pyfunc.get("loader_module", "")).rpartition("mlflow.")[2]
-    if family not in ("sklearn", "lightgbm", "xgboost", "catboost", "onnx"):
+
+def described(folder: Path) -> Source:
+    """Without its model: what its files say, read without MLflow, which takes seconds to import. Raises Refused."""
+    package = inspect_package(Location(folder, Kind.MLFLOW))
+    family = (package.loader or "").removeprefix("mlflow.")
+    if family not in FAMILIES:
         raise Refused("The model is not of a flavor that has native runtimes.")
-    features, dtypes, columnar = _inputs(meta.signature)
-    flavor = dict(meta.flavors.get(family) or {})
-    predict = str(pyfunc.get("predict_fn") or flavor.get("predict_fn") or "predict")
+    try:
+        features, dtypes, columnar = _inputs(parse_input_schema(package.signature_inputs))
+    except ValueError as error:
+        raise Refused(f"Its signature cannot be read: {error}.") from error
+    flavors = flavors_of(folder)
+    flavor = dict(flavors.get(family) or {})
+    predict = str((flavors.get("python_function") or {}).get("predict_fn") or flavor.get("predict_fn") or "predict")
     if family != "sklearn":
         predict = "predict"
-    return Source(folder, family, _model(folder, family), predict, features, dtypes, columnar, flavor)
+    return Source(folder, family, None, predict, features, dtypes, columnar, flavor)
 
 
 def _model(folder: Path, family: str) -> Any:
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     path = str(folder)
     if family == "sklearn":
         import mlflow.sklearn as flavor  # noqa: PLC0415
@@ -83,27 +95,24 @@ def _model(folder: Path, family: str) -> Any:
     return flavor.load_model(path)
 
 
-def _inputs(signature: Any) -> tuple[list[str | int] | None, list[str], bool]:
-    schema = getattr(signature, "inputs", None)
+def _inputs(schema: InputSchema | None) -> tuple[list[str | int] | None, list[str], bool]:
     if schema is None:
         raise Refused("The model has no input signature.")
-    if schema.is_tensor_spec():
-        dtypes = [str(spec.type) for spec in schema.inputs]
+    if schema.tensors:
+        dtypes = [tensor.dtype for tensor in schema.tensors]
         dtypes = ["object" if np.dtype(dtype).kind in "SUO" else dtype for dtype in dtypes]
-        return (list(schema.input_names()) if schema.has_input_names() else None), dtypes, False
-    dtypes = list(_column_dtypes(schema))
-    names = list(schema.input_names()) if schema.has_input_names() else list(range(len(dtypes)))
-    return names, dtypes, True
+        return ([str(tensor.name) for tensor in schema.tensors] if schema.named else None), dtypes, False
+    dtypes = [_column_dtype(column) for column in schema.columns]
+    names = [str(column.name) for column in schema.columns] if schema.named else range(len(dtypes))
+    return list(names), dtypes, True
 
 
-def _column_dtypes(schema: Any) -> Iterator[str]:
-    for spec in schema.inputs:
-        kind = getattr(spec.type, "name", "")
-        if kind == "string":
-            yield "object"
-        elif kind in _NUMBERS:
-            # an optional number that is left out arrives as NaN, which only floats can hold
-            optional = not getattr(spec, "required", True)
-            yield "float64" if optional and kind in ("boolean", "integer", "long") else _NUMBERS[kind]
-        else:
-            raise Refused("Its signature has columns that are neither numbers nor text.")
+def _column_dtype(column: Column) -> str:
+    kind = column.type.value
+    if column.type is ColumnType.STRING:
+        return "object"
+    if kind not in _NUMBERS:
+        raise Refused("Its signature has columns that are neither numbers nor text.")
+    # an optional number that is left out arrives as NaN, which only floats can hold
+    optional = not column.required
+    return "float64" if optional and kind in ("boolean", "integer", "long") else _NUMBERS[kind]
