@@ -10,8 +10,8 @@ a window that misses one is no measure of cost. Held-out mixes run among the oth
 = 2 s, `PER_TOKEN_S` = 0.2 s and `WHOLE_S` = 0.1 s. A rate within `SAME_RATE` = 10 % of the best is as good; the least
 concurrency of those is taken. `HELD_OUT` = 8 mixes are held out. A mix is halved at most `HALVINGS` = 3 times.
 **Trade-offs** One concurrency for all mixes where targets allow it: a replica has one limit, and costs are then linear
-in what is counted. That is why targets that were only derived bound the search and not each mix. Windows share what is left of the budget evenly; the largest shapes are those of which a batch fits
-into one window.
+in what is counted. That is why targets that were only derived bound the search and not each mix. Windows share what is
+left of the budget evenly; the largest shapes are those of which a batch fits into one window.
 **Failure modes** A mix that misses a target even at its last halving is used and noted. Shapes that the replica refuses
 are left out and noted. When nothing works, `failure` says why. With the budget spent the outcome is not `complete`.
 
@@ -93,7 +93,8 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Result:
     """`totals`: per term, what was done within the window of `seconds`, for whomever. The rest is of requests that were
-    sent since the run began: latencies of the slowest but one in ten (None: not seen), how many ended. `fault` is what the replica said of the last request that failed."""
+    sent since the run began: latencies of the slowest but one in ten (None: not seen), how many ended. `fault` is what
+    the replica said of the last one that failed."""
 
     totals: tuple[float, ...]
     seconds: float
