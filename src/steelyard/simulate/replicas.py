@@ -91,6 +91,12 @@ class Replica(Generic[K]):
         """Tokens of its answer so far, as of the last change of the batch."""
         return sequence.emitted + (self._steps - sequence.joined_step if sequence.finish_step else 0)
 
+    def steps_now(self) -> int:
+        """Whole steps so far, those of a run in progress included."""
+        if not self._run_steps or self._chunks:
+            return self._steps
+        return self._steps + min(self._steps_begun() - 1, self._run_steps)
+
     def can_ever_hold(self, prompt_tokens: int, output_tokens: int) -> bool:
         return prompt_tokens + output_tokens <= self._usable_tokens
 
@@ -133,7 +139,7 @@ class Replica(Generic[K]):
         self._finishing.clear()
         self._decoding = self._context_tokens = self._private_tokens = 0
         self.cache.clear()
-        for sequence in lost:
+        for sequence in reversed(lost):  # who puts each at the front of a queue keeps their order
             self._listener.lost(sequence)
 
     # Runs of steps
@@ -223,9 +229,7 @@ class Replica(Generic[K]):
 
     def _settle_run(self) -> None:
         """Count the whole steps of a run that is cut off."""
-        if self._run_steps and not self._chunks:
-            steps = min(self._steps_begun() - 1, self._run_steps)
-            self._count_steps(steps)
+        self._count_steps(self.steps_now() - self._steps)
 
     def _count_steps(self, steps: int) -> None:
         self._steps += steps

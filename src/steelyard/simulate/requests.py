@@ -6,19 +6,17 @@ Loaders make them, the simulation answers them, the scorecard reads them. They h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 
 class SimRequest:
-    """What a client sends. `arrival_s` counts from the trace's start, or from the end of the request it follows."""
+    """What a client sends, `arrival_s` after the trace's start, whatever became of what it sent before."""
 
     __slots__ = (
         "arrival_s",
         "blocks",
         "end_blocks",
-        "follows",
-        "index",
         "input_tokens",
         "key",
         "output_tokens",
@@ -35,8 +33,6 @@ class SimRequest:
         end_blocks: tuple[int, ...] = (),
         key: int | None = None,
         tenant: int = 0,
-        follows: int = -1,
-        index: int = -1,
     ) -> None:
         self.arrival_s = arrival_s
         self.input_tokens = max(1, input_tokens)
@@ -45,31 +41,23 @@ class SimRequest:
         self.end_blocks = end_blocks  # those after them, which prompt and answer together fill
         self.key = key  # of the conversation, where the client gives one
         self.tenant = tenant
-        self.follows = follows  # index of the turn before; -1: none
-        self.index = index
 
 
 @dataclass(slots=True)
 class Trace:
-    """Requests in the order of their (nominal) arrival. `origin`: whom to attribute it to; "" for a synthetic one."""
+    """Requests in the order of their arrival. Traces are cyclic: after `duration_s` comes the beginning again."""
 
     name: str
     requests: list[SimRequest]
     block_tokens: int
     duration_s: float
-    origin: str = ""
-    slow_replicas: int = 0  # how many of the replicas run at half speed: part of the scenario
-    deaths: int = 0  # how many of them die half way through
-    notes: list[str] = field(default_factory=list)
+    origin: str = ""  # whom to attribute it to; "" for a synthetic one
+    slow_share: float = 0.0  # of the replicas, at half speed: part of the scenario
+    deaths: int = 0  # how many replicas die half way through
 
     @property
     def has_prefixes(self) -> bool:
         return any(request.blocks for request in self.requests)
-
-    def number(self) -> None:
-        """Give every request its position as its index. `follows` must already count so."""
-        for index, request in enumerate(self.requests):
-            request.index = index
 
 
 class Outcome(StrEnum):
@@ -84,6 +72,7 @@ class Outcome(StrEnum):
 class Answer:
     """What became of a request. Times are on the virtual clock; NaN: it never came to that."""
 
+    number: int  # in the order of arrival
     request: SimRequest
     arrived_s: float
     outcome: Outcome
