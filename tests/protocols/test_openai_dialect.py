@@ -48,6 +48,7 @@ def test_every_option_is_read():
         top_p=0.5,
         top_k=-1,
         min_p=0.1,
+        ignore_eos=True,
         presence_penalty=-2,
         frequency_penalty=2,
         logit_bias={"5": -100, "7": 1.5},
@@ -68,6 +69,7 @@ def test_every_option_is_read():
     assert (sampling.seed, sampling.temperature, sampling.top_p, sampling.top_k) == (-5, 0, 0.5, 0)
     assert sampling.logit_bias == {5: -100, 7: 1.5}
     assert sampling.logprobs == 3
+    assert sampling.ignore_eos
 
 
 def test_nulls_are_defaults():

@@ -55,6 +55,7 @@ class App:
         self.reason = ""  # why this runtime
         self.building = False
         self.task: str | None = None
+        self.context_length: int | None = None  # of a model that generates
         self.handlers: Handlers | None = None
         self.metadata = b""  # what the model takes and gives, as Open Inference says it; empty: it has no tensors
         self.progress: Callable[[], str] | None = None  # while loading: a finer `detail`
@@ -86,6 +87,7 @@ class App:
             building=self.building,
             task=self.task,
             max_concurrency=self.load.max_concurrency,
+            context_length=self.context_length,
         )
 
     def handle(self, request: Request, reply: Reply) -> None:

@@ -276,6 +276,7 @@ def _sampling_params(sampling: Sampling, number: int) -> SamplingParams:
         logit_bias=sampling.logit_bias or {},
         seed=None if sampling.seed is None else _wrapped(sampling.seed + number),
         logprobs=sampling.logprobs,
+        ignore_eos=sampling.ignore_eos,
     )
 
 

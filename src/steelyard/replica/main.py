@@ -196,7 +196,7 @@ class Replica:
         app.progress = lambda: runtime.detail
         app.runtime, app.detail = runtime.name, "loading the model"
         await runtime.start()
-        app.task = runtime.task
+        app.task, app.context_length = runtime.task, runtime.context_length
         app.load.max_concurrency = runtime.max_concurrency
         app.load.generation = runtime.load
         app.handlers = Generations(runtime, self._spec.endpoint, app.measures, tasks)

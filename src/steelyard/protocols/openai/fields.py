@@ -1,8 +1,8 @@
 """The fields that chat and text completions share, with their limits, and what becomes of them: `Sampling`.
 
-Used by `chat.py` and `completions.py`. Beside OpenAI's own fields the common extras `top_k` and `min_p` are read;
-fields that we do not know are ignored, as other self-hosted servers do, but a known field that we cannot honour is
-refused by name.
+Used by `chat.py` and `completions.py`. Beside OpenAI's own fields the common extras `top_k`, `min_p` and `ignore_eos`
+are read; fields that we do not know are ignored, as other self-hosted servers do, but a known field that we cannot
+honour is refused by name.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Sampling:
     logit_bias: dict[int, float] | None = None
     seed: int | None = None
     logprobs: int | None = None  # None: no report; n: the chosen token and the n most likely ones
+    ignore_eos: bool = False  # write on until `max_tokens`, whatever the model says
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
@@ -55,6 +56,7 @@ class CommonFields(msgspec.Struct, frozen=True, kw_only=True):
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
     seed: int | None = None
+    ignore_eos: bool | None = None
     stop: Any = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -75,6 +77,7 @@ def sampling_of(fields: CommonFields, logprobs: int | None) -> Sampling:
         logit_bias=_logit_bias(fields.logit_bias),
         seed=fields.seed,
         logprobs=logprobs,
+        ignore_eos=bool(fields.ignore_eos),
     )
 
 
