@@ -86,12 +86,14 @@ class _Search:
         if not len(cells):
             return
         owners, near = self._table.near(cells, ordinals, (-1, 0, 1))
-        keys = signatures(self._table.answers, self._bits)
+        weights = _weights(signatures(self._table.answers, self._bits)[: self._table.rows])
         while self._asker.calls:
             order = self._rng.permutation(len(owners))
             for start in range(0, len(order), self._size):
+                if not self._asker.calls:
+                    return
                 chosen = order[start : start + self._size]
-                rows = self._rows(keys, len(chosen))
+                rows = self._rng.choice(len(weights), size=len(chosen), p=weights)
                 self._keep(self._table.varied(rows, cells[owners[chosen]], near[chosen]))
 
     def run(self, signature: Signature, hints: Known) -> bool:
@@ -156,9 +158,8 @@ class _Search:
 
     def _rows(self, keys: list[Any], count: int) -> Places:
         """Rows of the table, those of every answer equally often: a leaf that few rows reach gets its turn."""
-        frequency = Counter(keys[: self._table.rows])
-        weights = np.array([1 / frequency[key] for key in keys[: self._table.rows]])
-        chosen: Places = self._rng.choice(len(weights), size=count, p=weights / weights.sum())
+        weights = _weights(keys[: self._table.rows])
+        chosen: Places = self._rng.choice(len(weights), size=count, p=weights)
         return chosen
 
     def _signed(self, rows: Places, signature: Signature) -> list[Any]:
@@ -200,6 +201,9 @@ class _Search:
         for start in range(0, len(rows), self._size):
             part = slice(start, start + self._size)
             chosen = rows[part]
+            if not self._asker.calls:
+                answers += [None] * len(chosen)
+                continue
             answers += self._keep(
                 self._table.varied(ends.rows[chosen], ends.cells[chosen], numbers[part], missing[part])
             )
@@ -225,3 +229,11 @@ class _Search:
         for case in cases:
             answers += case.answers or [None] * case.inputs.rows
         return (answers + [None] * rows)[:rows]
+
+
+def _weights(keys: list[Any]) -> NDArray[np.float64]:
+    """By which each key is as likely as any other, however many rows have it."""
+    frequency = Counter(keys)
+    weights = np.array([1 / frequency[key] for key in keys])
+    shares: NDArray[np.float64] = weights / weights.sum()
+    return shares

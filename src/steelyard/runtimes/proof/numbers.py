@@ -14,6 +14,10 @@ from numpy.typing import NDArray
 _SIGNED: dict[int, np.dtype[Any]] = {size: np.dtype(f"i{size}") for size in (2, 4, 8)}
 
 
+_LOWEST = {size: np.int64(np.iinfo(dtype).min) for size, dtype in _SIGNED.items()}
+_LAST = {size: int(np.array([np.finfo(f"f{size}").max], f"f{size}").view(_SIGNED[size])[0]) for size in _SIGNED}
+
+
 def is_countable(dtype: np.dtype[Any]) -> bool:
     """Whether the functions here take it: floats of 16 to 64 bits and integers that fit int64."""
     return (
@@ -29,7 +33,7 @@ def ordinal(values: NDArray[Any]) -> NDArray[np.int64]:
         return values.astype(np.int64)
     signed = _SIGNED[values.dtype.itemsize]
     bits = np.ascontiguousarray(values).view(signed).astype(np.int64)
-    return np.where(bits < 0, np.int64(np.iinfo(signed).min) - bits, bits)
+    return np.where(bits < 0, _LOWEST[signed.itemsize] - bits, bits)
 
 
 def from_ordinal(places: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -37,10 +41,9 @@ def from_ordinal(places: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any
     if dtype.kind != "f":
         limits = np.iinfo(dtype)
         return np.clip(places, limits.min, limits.max).astype(dtype)
-    signed = _SIGNED[dtype.itemsize]
-    last = int(ordinal(np.array([np.finfo(dtype).max], dtype=dtype))[0])
+    signed, last = _SIGNED[dtype.itemsize], _LAST[dtype.itemsize]
     places = np.clip(places, -last, last)
-    bits = np.where(places < 0, np.int64(np.iinfo(signed).min) - places, places)
+    bits = np.where(places < 0, _LOWEST[signed.itemsize] - places, places)
     return bits.astype(signed).view(dtype)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from steelyard.runtimes.proof.outcome import as_floats
 
 _KEPT_BITS = {32: 18, 64: 40}
+_LABELS = frozenset({int, str, bool, type(None)})
 
 
 def signatures(answers: list[Any], float_bits: int) -> list[Any]:
@@ -20,6 +21,8 @@ def signatures(answers: list[Any], float_bits: int) -> list[Any]:
     plain = as_floats(answers)
     if plain is not None:
         return [((), row.tobytes()) for row in _rounded(plain, float_bits)]
+    if _LABELS.issuperset(map(type, answers)):
+        return [None if answer is None else ((answer,), b"") for answer in answers]
     split = [None if answer is None else _split(answer) for answer in answers]
     lengths = {len(row[1]) for row in split if row is not None}
     if len(lengths) != 1:
@@ -31,6 +34,8 @@ def signatures(answers: list[Any], float_bits: int) -> list[Any]:
 
 def labels_of(answers: list[Any], float_bits: int) -> list[Any]:
     """The same without the floats: labels that stand beside smooth scores; () where there are none."""
+    if _LABELS.issuperset(map(type, answers)):
+        return [None if answer is None else (answer,) for answer in answers]
     return [None if answer is None else _split(answer)[0] for answer in answers]
 
 
