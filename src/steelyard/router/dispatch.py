@@ -121,7 +121,7 @@ class Dispatcher:
 def refusal(endpoint: Endpoint, admission: Admission) -> SteelyardError:
     """The error that tells a client why it may not wait."""
     message = f"Endpoint {endpoint.name!r} cannot take the request: {admission.reason}"
-    kind = TooManyRequests if admission.verdict is Verdict.CONTENDED else Unavailable
+    kind = Unavailable if admission.verdict is Verdict.NO_CAPACITY else TooManyRequests
     return kind(message, retry_after_s=admission.retry_after_s)
 
 
