@@ -10,6 +10,7 @@ import typer
 
 from steelyard.cli import deploy, doctor, endpoints, logs, query, up
 from steelyard.cli.failures import CliError, describe, one_line
+from steelyard.cli.simulate import simulate
 
 app = typer.Typer(
     name="steelyard",
@@ -32,6 +33,7 @@ for command in (
     doctor.doctor,
 ):
     app.command()(command)
+app.add_typer(simulate, name="simulate")
 
 
 def _show_version(wanted: bool) -> None:
