@@ -92,6 +92,16 @@ class Ask(Message, frozen=True):
     json_bytes: int | None
     variant: str  # the way to predict: "pyfunc", "frame", "native"
     stream: bool
+    joins: bool = False  # whether such queries may share calls of the model, so that `Reply.rows` is wanted
+
+
+class AskTogether(Message, frozen=True):
+    """Queries that may share calls of the model; their bodies, each of so many bytes, are the payload, one after the
+    other. Each is answered by Part or PartFault as soon as it can be, in any order; at the end comes Together."""
+
+    asks: tuple[Ask, ...]
+    sizes: tuple[int, ...]
+    most_rows: int  # in one call
 
 
 class Compare(Message, frozen=True):
@@ -115,10 +125,7 @@ class Reply(Message, frozen=True):
     headers: tuple[tuple[str, str], ...]
     cpu_s: float
     wall_s: float
-
-
-class Piece(Message, frozen=True):
-    """One piece of a stream, rendered: the payload."""
+    rows: int = 0  # of a query that could have shared its call; 0 of others
 
 
 class Fault(Message, frozen=True):
@@ -130,6 +137,38 @@ class Fault(Message, frozen=True):
     retry_after_s: float | None
     cpu_s: float
     wall_s: float
+
+
+class Part(Message, frozen=True):
+    """The answer to one query of AskTogether, by its place there; the body is the payload."""
+
+    place: int
+    content_type: str
+    headers: tuple[tuple[str, str], ...]
+
+
+class PartFault(Message, frozen=True):
+    """The same for one that failed."""
+
+    place: int
+    fault: Fault
+
+
+class Together(Message, frozen=True):
+    """All queries of AskTogether are answered: in so many calls, of so many rows; the times as in Reply.
+
+    `apart`: why this model's requests must not share calls any more; empty as long as they may.
+    """
+
+    calls: int
+    rows: int
+    cpu_s: float
+    wall_s: float
+    apart: str = ""
+
+
+class Piece(Message, frozen=True):
+    """One piece of a stream, rendered: the payload."""
 
 
 class Warmed(Message, frozen=True):
@@ -150,7 +189,7 @@ class Compared(Message, frozen=True):
 
 FromReplica = Start | OpenSlot | UseThreads
 FromWorker = Progress | Ready | Failed
-OnSlot = Ask | Compare | WarmUp
-FromSlot = Reply | Piece | Fault | Warmed | Compared
+OnSlot = Ask | AskTogether | Compare | WarmUp
+FromSlot = Reply | Piece | Fault | Part | PartFault | Together | Warmed | Compared
 
 PRIMARY_VARIANT = "pyfunc"  # MLflow's own predict, its enforcement included: right by definition

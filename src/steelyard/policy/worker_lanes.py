@@ -38,13 +38,14 @@ _MEMORY_SHARE = 0.8  # of what is free
 @dataclass(frozen=True, slots=True)
 class Call:
     """`cpu_s`: for how long of `wall_s` it computed, or would have with a core free. `running`: calls in its process
-    when it began, itself included. `began_s` is monotonic."""
+    when it began, itself included. `began_s` is monotonic. `requests`: that shared the call."""
 
     began_s: float
     cpu_s: float
     wall_s: float
     running: int
     full: bool
+    requests: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """What a window of calls says."""
+    """What a window of calls says; calls that were shared count as often as there were requests."""
 
     calls_per_s: float
     cores_used: float
@@ -224,7 +225,7 @@ def _measure(calls: list[Call], now_s: float) -> _Window:
     if len(alone) >= _ALONE:
         alone_share = _share(sum(call.cpu_s for call in alone), sum(call.wall_s for call in alone))
     full = sum(call.full for call in calls) >= _FULL * len(calls)
-    count = len(calls)
+    count = sum(call.requests for call in calls)
     return _Window(count / elapsed_s, cpu_s / elapsed_s, cpu_s / count, _share(cpu_s, wall_s), alone_share, full)
 
 

@@ -176,13 +176,13 @@ class Replica:
 
         def resize(width: int) -> None:
             predictions.resize(width)
-            app.load.max_concurrency = width
+            app.load.max_concurrency = runtime.most_requests
 
         runtime.on_resize = partial(_on_loop, loop, resize)
         runtime.on_dead = partial(_on_loop, loop, self._worker_dead)
         self._stop_lanes, self._close_worker = predictions.stop, runtime.close
         app.runtime, app.task = runtime.name, runtime.task
-        app.load.max_concurrency = runtime.max_concurrency
+        app.load.max_concurrency = runtime.most_requests
         app.load.occupied = predictions.occupied
         app.handlers = predictions
 

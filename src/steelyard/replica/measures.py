@@ -54,6 +54,19 @@ class PredictMeasures:
         ).labels(*values)
 
 
+class SharingMeasures:
+    """Series of a model whose requests may share calls."""
+
+    def __init__(self, measures: Measures) -> None:
+        values = measures.values
+        self.calls = measures.set.counter(
+            "steelyard_replica_shared_calls", "Calls of the model for requests that were taken together", _LABELS
+        ).labels(*values)
+        self.requests = measures.set.counter(
+            "steelyard_replica_sharing_requests", "Requests that were taken together", _LABELS
+        ).labels(*values)
+
+
 class TokenMeasures:
     """Series of a generate runtime."""
 

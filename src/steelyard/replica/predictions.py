@@ -2,12 +2,14 @@
 
 Called by `app.py` on the loop. A small body's envelope is read at once, so that a client's mistake is answered without
 a lane; everything else happens in the lane's thread and in the worker. Chat-like models get OpenAI bodies unwrapped.
+Of a model that treats each row on its own, small requests that wait when a lane becomes free go to the worker together.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,19 +17,21 @@ from typing import Any
 import structlog
 
 from steelyard.errors import BadRequest, ModelFailed, SteelyardError
+from steelyard.policy.joining import MOST_REQUESTS, Waiting
 from steelyard.protocols.media import Media
 from steelyard.protocols.mlflow import parse_envelope
 from steelyard.protocols.query import Answer, Dialect, Query
 from steelyard.protocols.strict_json import decode_object
 from steelyard.replica.exchange import Exchange
-from steelyard.replica.lanes import Job, Lane
-from steelyard.replica.measures import Measures, PredictMeasures
+from steelyard.replica.lanes import Job, Lane, Sharing, Tell
+from steelyard.replica.measures import Measures, PredictMeasures, SharingMeasures
 from steelyard.replica.queries import query_of
 from steelyard.runtimes.base import PredictRuntime
 from steelyard.wire.sse import DONE, encode_event
 
 INLINE_BYTES = 64 * 1024
 _QUEUE_PER_THREAD = 16
+_SHARING_DIALECTS = (Dialect.MLFLOW, Dialect.OPEN_INFERENCE)
 _CHAT_TASKS = ("llm/v1/chat", "agent/v1/chat", "agent/v2/chat")
 _EMBEDDINGS_TASK = "llm/v1/embeddings"
 
@@ -40,9 +44,11 @@ class Predictions:
         self._name = name  # of the endpoint
         self._entity = entity
         width, times = runtime.max_concurrency, PredictMeasures(measures)
-        self._interactive = Lane(
-            "predict", width, _QUEUE_PER_THREAD * width, times.queue_s.observe, times.predict_s.observe
-        )
+        self._interactive = Lane("predict", width, self._limit(width), times.queue_s.observe, times.predict_s.observe)
+        if runtime.shares_calls:
+            self._shared = SharingMeasures(measures)
+            self._call_loop = asyncio.get_running_loop().call_soon_threadsafe
+            self._interactive.sharing = Sharing(self._count, self._answer_together)
         self._probe = Lane("probe", 1, _QUEUE_PER_THREAD)
 
     def occupied(self) -> tuple[int, int]:
@@ -52,7 +58,7 @@ class Predictions:
 
     def resize(self, width: int) -> None:
         """The runtime can take so many at once now."""
-        self._interactive.resize(width, _QUEUE_PER_THREAD * width)
+        self._interactive.resize(width, self._limit(width))
 
     def refresh(self) -> None:
         """Nothing but the general gauges, which `app.py` keeps."""
@@ -84,20 +90,43 @@ class Predictions:
         """Open Inference."""
         self._answer(exchange, query_of(exchange, Dialect.OPEN_INFERENCE, self._name, self._entity))
 
+    def _limit(self, width: int) -> int:
+        """Of waiting requests: never fewer than routers may have been told to send."""
+        return max(_QUEUE_PER_THREAD * width, MOST_REQUESTS if self._runtime.shares_calls else 0)
+
     def _answer(self, exchange: Exchange, query: Query) -> None:
-        streams = partial(_streams, query)
+        streams, shares = partial(_streams, query), False
         if len(query.body) <= INLINE_BYTES:
-            streams = partial(_given, streams())
-        flow = _Flow(exchange, self._runtime, query, streams)
+            known = streams()
+            streams, shares = partial(_given, known), not known and query.dialect in _SHARING_DIALECTS
+        flow = _Flow(exchange, self._runtime, query, streams, shares)
         lane = self._probe if exchange.priority == "probe" else self._interactive
         lane.submit(flow.job, exchange.deadline_s)
+
+    def _count(self, jobs: list[Job]) -> int:
+        """How many of these, from the first, go to the worker together."""
+        now_s = time.monotonic()
+        return self._runtime.together([_waiting(job, now_s) for job in jobs])
+
+    def _answer_together(self, jobs: list[Job], tell: Tell) -> None:
+        """In a lane's thread."""
+        deadlines_s = [job.deadline_s for job in jobs]
+        latest_s = None if None in deadlines_s else max(limit_s for limit_s in deadlines_s if limit_s is not None)
+        calls = self._runtime.answer_together([job.subject for job in jobs], latest_s, tell)
+        self._call_loop(self._count_shared, calls, len(jobs))
+
+    def _count_shared(self, calls: int, requests: int) -> None:
+        self._shared.calls.value += calls
+        self._shared.requests.value += requests
 
 
 class _Flow:
     """One request in a lane: `_work` runs in the thread, everything else on the loop."""
 
-    def __init__(self, exchange: Exchange, runtime: PredictRuntime, query: Query, streams: Callable[[], bool]) -> None:
-        self.job = Job(self._work, self._done)
+    def __init__(
+        self, exchange: Exchange, runtime: PredictRuntime, query: Query, streams: Callable[[], bool], shares: bool
+    ) -> None:
+        self.job = Job(self._work, self._done, query if shares else None)
         self._exchange = exchange
         self._runtime = runtime
         self._query = query
@@ -155,6 +184,11 @@ class _Flow:
             exchange.start_stream()
             exchange.reply.write(DONE)
             exchange.finish_stream()
+
+
+def _waiting(job: Job, now_s: float) -> Waiting:
+    left_s = None if job.deadline_s is None else job.deadline_s - now_s
+    return Waiting(len(job.subject.body), left_s)
 
 
 def _streams(query: Query) -> bool:

@@ -7,11 +7,13 @@ or endpoints. Both raise errors from `errors.py` only.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from steelyard.engine.messages import FinishReason, Priority, SamplingParams
+from steelyard.errors import SteelyardError
+from steelyard.policy.joining import Waiting
 from steelyard.protocols.inputs import Inputs, Outputs
 from steelyard.protocols.query import Answer, Query
 
@@ -24,10 +26,14 @@ __all__ = [
     "Priority",
     "RowRuntime",
     "SamplingParams",
+    "Tell",
     "TextDelta",
     "TokenChoice",
     "TokenLogprob",
 ]
+
+
+Tell = Callable[[int, Answer | None, SteelyardError | None], None]
 
 
 class PredictRuntime(Protocol):
@@ -38,6 +44,14 @@ class PredictRuntime(Protocol):
     task: str | None  # None for a model without a chat-like task
     max_concurrency: int
     streams: bool  # whether `stream` works
+
+    @property
+    def shares_calls(self) -> bool:
+        """Whether requests may share calls; `together` and `answer_together` are called only then."""
+
+    @property
+    def most_requests(self) -> int:
+        """That are of use at once: `max_concurrency`, or more where requests may share calls. It changes."""
 
     def load(self) -> None:
         """Make the model ready. Raises ModelLoadError with one sentence for the user."""
@@ -51,6 +65,13 @@ class PredictRuntime(Protocol):
 
     def stream(self, query: Query, deadline_s: float | None = None) -> Iterator[bytes]:
         """The same, piece by piece, each rendered; raises the same errors. Closing it ends the model's work."""
+
+    def together(self, waiting: Sequence[Waiting]) -> int:
+        """How many of these requests, from the first, are to be answered by one `answer_together`; at least 1."""
+
+    def answer_together(self, queries: Sequence[Query], deadline_s: float | None, tell: Tell) -> int:
+        """`tell(place, answer, error)` is called for each query as soon as it is answered, in any order. Returns how
+        many calls of the model it took. Raises what `answer` raises of a process: queries not told of are lost."""
 
     def close(self) -> None:
         """End the worker processes. Safe to call twice."""

@@ -46,7 +46,7 @@ from steelyard.runtimes.work_clock import WorkClock
 from steelyard.runtimes.worker_process import Launch
 from steelyard.runtimes.workers import WorkerRuntime
 
-_RECIPE = "3"  # counts up when the exporters, the native runtimes or the proof change what they do
+_RECIPE = "4"  # counts up when the exporters, the native runtimes or the proof change what they do
 _PROOF_S = 3.0  # about what the reference may be asked for
 _MEASURE_S = 0.15  # for each runtime
 _SEED = 20261129
@@ -128,7 +128,9 @@ class _Selecting:
         reason = f"{record.sentence} (proven before)"
         artifact = folder / _ARTIFACTS / record.runtime
         if not artifact.is_dir():
-            return Selection(reason, worker=self._started(self._environment(), record.runtime))
+            worker = self._started(self._environment(), record.runtime)
+            self._share_calls(worker, record)
+            return Selection(reason, worker=worker)
         self._wishes.say(f"opening the {record.runtime} runtime")
         try:
             runtime = open_native(artifact)
@@ -213,8 +215,9 @@ class _Selecting:
         choice = choose(equal)
         chosen = next((item for item in contenders if item.name == choice.name), None)
         # A native runtime treats each row on its own by its making; rounding at extremes must not count against it.
-        row_wise = chosen is not None and (
-            chosen.native is not None or (rows is not None and prove_row_wise(chosen.predict, rows, _rng()).holds)
+        serving = reference if chosen is None else chosen.predict
+        row_wise = (chosen is not None and chosen.native is not None) or (
+            rows is not None and prove_row_wise(serving, rows, _rng()).holds
         )
         record = Record(
             runtime=choice.name if chosen else PRIMARY_VARIANT,
@@ -232,6 +235,7 @@ class _Selecting:
         if chosen is not None and chosen.native is not None:
             return Selection(record.sentence, native=self._native(chosen.native, choice.cost))
         worker.name = record.runtime
+        self._share_calls(worker, record)
         return Selection(record.sentence, worker=worker)
 
     def _trial(self, reference: Predict, hints: Hints, work: WorkClock) -> tuple[Trial, Inputs | None, Cost]:
@@ -253,6 +257,10 @@ class _Selecting:
             return self._codec.decode(self._package.example, Media.JSON).inputs
         except SteelyardError:
             return None
+
+    def _share_calls(self, worker: WorkerRuntime, record: Record) -> None:
+        if record.row_wise and self._codec.batchable:
+            worker.share_calls(record.cost)
 
     def _native(self, runtime: RowRuntime, cost: Cost) -> NativeModel:
         outputs = parse_input_schema(self._package.signature_outputs)

@@ -18,12 +18,16 @@ import msgspec
 from steelyard.contracts.worker import (
     PRIMARY_VARIANT,
     Ask,
+    AskTogether,
     Compare,
     Compared,
     Fault,
     FromSlot,
+    Part,
+    PartFault,
     Piece,
     Reply,
+    Together,
     Warmed,
     WarmUp,
 )
@@ -31,9 +35,12 @@ from steelyard.errors import InternalError, ModelLoadError, SteelyardError
 from steelyard.observe.logs import get_logger
 from steelyard.observe.machine import available_memory_bytes, usable_cores
 from steelyard.packages import Package
+from steelyard.policy.joining import MOST_REQUESTS, Joining, Ran, Waiting
 from steelyard.policy.worker_lanes import Call, Room, WorkerLanes
 from steelyard.protocols.inputs import Inputs
 from steelyard.protocols.query import Answer, Query
+from steelyard.runtimes.base import Tell
+from steelyard.runtimes.proof.measure import Cost
 from steelyard.runtimes.proof.outcome import Outcome
 from steelyard.runtimes.worker_pool import Exchange, WorkerPool
 from steelyard.runtimes.worker_process import Launch
@@ -49,8 +56,8 @@ class WorkerRuntime:
     also converts the model for the native runtimes.
 
     `name`, the variant that answers, may be changed at any time to another of `variants`. `on_resize(width)` is
-    called, from any thread, when `max_concurrency` has changed; `on_dead(reason)`, once, when the workers have died
-    too often: the replica should then exit.
+    called, from any thread, when `max_concurrency` or `most_requests` has changed; `on_dead(reason)`, once, when the
+    workers have died too often: the replica should then exit.
     """
 
     def __init__(
@@ -75,6 +82,10 @@ class WorkerRuntime:
         self._lanes = WorkerLanes(cores, max_concurrency)
         self.max_concurrency = self._lanes.shape.places
         self._lanes_lock = threading.Lock()
+        self._joining: Joining | None = None  # until it is known that the model treats each row on its own
+        self._joining_lock = threading.Lock()
+        self._most_requests = max_concurrency  # as the user bounds it
+        self._told_use = self.max_concurrency
         launch = Launch(python, tuple(extra_path), dict(environment or {}), package.path, dict(labels or {}))
         changed, died = self._workers_changed, self._died
         self._pool = WorkerPool(launch, cores, os.geteuid() == 0, changed, died, exports=exports)
@@ -111,6 +122,50 @@ class WorkerRuntime:
         self._pool.warm = True
         return message.example
 
+    def share_calls(self, cost: Cost) -> None:
+        """The way that answers treats each row on its own, and costs so much: requests that wait may go together."""
+        self._joining = Joining(cost.call_us / 1e6, cost.row_us / 1e6)
+
+    @property
+    def shares_calls(self) -> bool:
+        return self._joining is not None
+
+    @property
+    def most_requests(self) -> int:
+        with self._joining_lock:
+            shared = 1 if self._joining is None else self._joining.most_requests
+        useful = self.max_concurrency * (1 << (shared.bit_length() - 1))  # not another number after every call
+        most = max(self.max_concurrency, min(MOST_REQUESTS, useful))
+        return most if self._most_requests is None else min(most, self._most_requests)
+
+    def together(self, waiting: Sequence[Waiting]) -> int:
+        """How many of these, from the first, are to be answered by one `answer_together`; at least 1."""
+        with self._joining_lock:
+            return 1 if self._joining is None else self._joining.together(waiting)
+
+    def answer_together(self, queries: Sequence[Query], deadline_s: float | None, tell: Tell) -> int:
+        """`tell(place, answer, error)` is called for each query as soon as it is answered, in any order. Returns how
+        many calls of the model it took. Raises what `answer` raises of the worker: the queries that have not been told
+        of are then lost."""
+        with self._joining_lock:
+            most_rows = 1 if self._joining is None else self._joining.most_rows
+        asks = tuple(self._ask(query, stream=False) for query in queries)
+        bodies = [query.body for query in queries]
+        message = AskTogether(asks, tuple(map(len, bodies)), most_rows)
+        with self._pool.begin(message, b"".join(bodies), self.max_concurrency, deadline_s) as exchange:
+            reply, body = exchange.receive()
+            while isinstance(reply, Part | PartFault):
+                if isinstance(reply, Part):
+                    tell(reply.place, Answer(body, reply.content_type, reply.headers), None)
+                else:
+                    tell(reply.place, None, error_of(reply.fault))
+                reply, body = exchange.receive()
+        if not isinstance(reply, Together):
+            raise _error_of(reply)
+        self._joined(reply, exchange, queries)
+        self._finished(exchange, reply, len(queries))
+        return reply.calls
+
     def exported(self, out: Path) -> bool:
         """Wait until the model is converted, and copy what that left to `out`. False when it has to be done apart."""
         return self._pool.exporting is not None and self._pool.exporting.copy_to(out)
@@ -123,6 +178,7 @@ class WorkerRuntime:
             message, body = exchange.receive()
         self._finished(exchange, message)
         if isinstance(message, Reply):
+            self._alone(message, exchange, query)
             return Answer(body, message.content_type, message.headers)
         raise _error_of(message)
 
@@ -151,14 +207,45 @@ class WorkerRuntime:
 
     def _ask(self, query: Query, *, stream: bool) -> Ask:
         media, dialect = query.media.value, query.dialect.value
-        return Ask(dialect, media, query.request_id, query.model, query.version, query.json_bytes, self.name, stream)
+        return Ask(
+            dialect,
+            media,
+            query.request_id,
+            query.model,
+            query.version,
+            query.json_bytes,
+            self.name,
+            stream,
+            self._joining is not None,
+        )
 
-    def _finished(self, exchange: Exchange, message: FromSlot) -> None:
+    def _alone(self, message: Reply, exchange: Exchange, query: Query) -> None:
+        if self._joining is not None:
+            size = len(query.body)
+            ran = Ran(1, 1, message.rows, size, message.cpu_s, message.wall_s, exchange.running)
+            with self._joining_lock:
+                self._joining.observe(ran)
+            self._tell_use()
+
+    def _joined(self, message: Together, exchange: Exchange, queries: Sequence[Query]) -> None:
+        if self._joining is None:
+            return
+        size, count = sum(len(query.body) for query in queries), len(queries)
+        ran = Ran(count, message.calls, message.rows, size, message.cpu_s, message.wall_s, exchange.running)
+        with self._joining_lock:
+            self._joining.observe(ran)
+            news = bool(message.apart and not self._joining.apart)
+            self._joining.refuse(message.apart)
+        self._tell_use()
+        if news:
+            self._log.info("requests_not_joined", reason=message.apart)
+
+    def _finished(self, exchange: Exchange, message: FromSlot, requests: int = 1) -> None:
         """Tell the policy, and do what it decides."""
         self._pool.answered()
-        if not isinstance(message, Reply | Fault):
+        if not isinstance(message, Reply | Fault | Together):
             return
-        call = Call(exchange.began_s, message.cpu_s, message.wall_s, exchange.running, exchange.full)
+        call = Call(exchange.began_s, message.cpu_s, message.wall_s, exchange.running, exchange.full, requests)
         with self._lanes_lock:
             if len(self._pool.serving) < self._lanes.shape.processes:
                 return  # it is not yet what the policy decided
@@ -182,7 +269,15 @@ class WorkerRuntime:
         width = shape.threads * max(1, min(len(self._pool.serving), shape.processes))
         if width != self.max_concurrency and self._loaded:
             self.max_concurrency = width
+            self._told_use = self.most_requests
             self.on_resize(width)
+
+    def _tell_use(self) -> None:
+        """Where shared calls make many more requests of use than was told, or many fewer."""
+        if not (self._told_use <= self.most_requests // 2 or self._told_use >= 4 * self.most_requests):
+            return
+        self._told_use = self.most_requests
+        self.on_resize(self.max_concurrency)
 
     def _died(self, reason: str) -> None:
         self._log.error("workers_dead", reason=reason)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import inspect
 import traceback
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from steelyard.contracts.worker import PRIMARY_VARIANT
@@ -25,7 +27,24 @@ from steelyard.worker.embeddings import embeddings_of
 from steelyard.worker.load import sentence
 from steelyard.worker.log import log
 from steelyard.worker.outcome import float_bits, packed
+from steelyard.worker.parts import Evidence
 from steelyard.worker.pyfunc import PyfuncModel, failure
+
+
+@dataclass(slots=True)
+class Asked:
+    """A decoded query, and what makes its answer of the model's output."""
+
+    decoded: Decoded
+    render: Callable[[Any], Answer]
+
+    @property
+    def shareable(self) -> Inputs | None:
+        """Its rows, where they may be joined with others': typed, without params or labels of their own."""
+        inputs = self.decoded.inputs
+        if inputs is None or not inputs.rows or inputs.index is not None or self.decoded.params is not None:
+            return None
+        return inputs
 
 
 class Answering:
@@ -37,14 +56,32 @@ class Answering:
 
     def answer(self, query: Query, variant: str) -> Answer:
         """Raises SteelyardError or Gone."""
-        if query.dialect is Dialect.OPEN_INFERENCE:
-            return self._infer(query, variant)
         if query.dialect is Dialect.EMBEDDINGS:
             return self._embed(query)
+        return self.answer_prepared(self.prepare(query), variant)
+
+    def prepare(self, query: Query) -> Asked:
+        """What there is to do before the model is asked. Raises BadRequest and its kin."""
+        if query.dialect is Dialect.OPEN_INFERENCE:
+            return self._prepare_inference(query)
         decoded = self._decode(query)
-        output = self._predict(decoded, variant)
         render = render_plain if decoded.format is Format.UNWRAPPED else render_predictions
-        return Answer(render(output))
+        return Asked(decoded, lambda output: Answer(render(output)))
+
+    def answer_prepared(self, asked: Asked, variant: str, *, learn: bool = False) -> Answer:
+        """The rest. `learn`: from its output, whether calls may be shared. Raises SteelyardError or Gone."""
+        output = self._predict(asked.decoded, variant)
+        if learn and (inputs := asked.shareable) is not None:
+            self.evidence(variant).learn(output, inputs.rows)
+        return asked.render(output)
+
+    def predict_rows(self, inputs: Inputs, variant: str) -> Any:
+        """The model's output for rows of several requests; its failure is no news yet. Raises SteelyardError, Gone."""
+        return self._run(Decoded(inputs, Format.SPLIT), variant, expected=False)
+
+    def evidence(self, variant: str) -> Evidence:
+        """Of whether rows of several requests may share a call; one for all slots."""
+        return self._model.evidence[variant]
 
     def stream(self, query: Query) -> Iterator[bytes]:
         """The answer's pieces, each rendered. Raises SteelyardError or Gone; closing it ends the model's work."""
@@ -105,13 +142,14 @@ class Answering:
         decoded.free.pop("model", None)  # the endpoint's name, which the model knows nothing of
         return decoded
 
-    def _infer(self, query: Query, variant: str) -> Answer:
+    def _prepare_inference(self, query: Query) -> Asked:
         request = self._model.open_inference.decode(query.body, query.json_bytes)
         decoded = Decoded(request.inputs, Format.INPUTS, None, request.params)
         if self._model.package.from_type_hints and len(request.inputs.names) == 1:
             decoded = Decoded(None, Format.INPUTS, request.inputs.arrays[0].tolist(), request.params)
-        output = self._predict(decoded, variant)
-        return open_inference.encode(output, request, query.model, query.version, output_name=self._model.output_name)
+        name = self._model.output_name
+        encode = partial(open_inference.encode, request=request, model=query.model, version=query.version)
+        return Asked(decoded, partial(encode, output_name=name))
 
     def _embed(self, query: Query) -> Answer:
         request = parse_embeddings(query.body)
@@ -134,7 +172,10 @@ class Answering:
                 output = model.predict_past_enforcement(self._data(decoded))
             else:
                 output = model.predict(self._data(decoded), decoded.params)
-            return self._coroutines.result(output) if inspect.isawaitable(output) else output
+            if inspect.isawaitable(output):
+                self.evidence(variant).apart = "the model is asynchronous, so that its calls run side by side"
+                output = self._coroutines.result(output)
+            return output
         except Gone:
             raise
         except BaseException as error:

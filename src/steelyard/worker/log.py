@@ -10,11 +10,22 @@ import contextvars
 import datetime
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 labels: dict[str, str] = {}  # whose model it is: set once, at the start
 request = contextvars.ContextVar("request", default="")
 _STDERR = 2
+
+
+@contextmanager
+def about(request_id: str) -> Iterator[None]:
+    """What this thread logs in the block is about that request."""
+    token = request.set(request_id)
+    try:
+        yield
+    finally:
+        request.reset(token)
 
 
 def log(level: str, event: str, **values: object) -> None:

@@ -20,6 +20,7 @@ from steelyard.protocols.mlflow import InputSchema, MlflowCodec, parse_input_sch
 from steelyard.protocols.open_inference import Decoder, output_name
 from steelyard.worker.load import sentence
 from steelyard.worker.native import native_predict
+from steelyard.worker.parts import Evidence
 
 _HINT_FAULTS = ("Failed to validate data against type hint", "Expected list, but got ", "Expected dict, but got ")
 _SCHEMA_FAULTS = ("Failed to enforce schema", *_HINT_FAULTS)
@@ -49,6 +50,7 @@ class PyfuncModel:
         self._native = native_predict(package.flavors, model) if self._past_enforcement is not None else None
         ways = {"frame": self._past_enforcement, "native": self._native}
         self.variants = (PRIMARY_VARIANT, *(name for name, way in ways.items() if way is not None))
+        self.evidence = {variant: Evidence() for variant in self.variants}
 
     def model_input(self, inputs: Inputs) -> Any:
         """A frame, an array or a dict of arrays, as MLflow's own enforcement would give."""

@@ -21,6 +21,7 @@ import msgspec
 
 from steelyard.contracts.worker import (
     Ask,
+    AskTogether,
     Compare,
     Compared,
     Failed,
@@ -29,17 +30,20 @@ from steelyard.contracts.worker import (
     Message,
     OnSlot,
     OpenSlot,
+    Part,
+    PartFault,
     Piece,
     Progress,
     Ready,
     Reply,
     Start,
+    Together,
     UseThreads,
     Warmed,
 )
 from steelyard.errors import InternalError, ModelLoadError, SteelyardError
 from steelyard.protocols.media import Media
-from steelyard.protocols.query import Dialect, Query
+from steelyard.protocols.query import Answer, Dialect, Query
 from steelyard.worker import confine
 from steelyard.worker.answer import Answering
 from steelyard.worker.arrays import unpack_inputs
@@ -48,8 +52,9 @@ from steelyard.worker.coroutines import Coroutines, Gone
 from steelyard.worker.export.fork import export_beside
 from steelyard.worker.faults import fault_of
 from steelyard.worker.frames import BrokenFrame, Channel
+from steelyard.worker.joined import Joined
 from steelyard.worker.load import forbidden, load
-from steelyard.worker.log import labels, log, request
+from steelyard.worker.log import about, labels, log
 from steelyard.worker.pyfunc import PyfuncModel
 from steelyard.worker.threads import use_threads
 
@@ -168,30 +173,51 @@ class _Slot:
             self._channel.send(_ENCODE(fault))
             return
         if isinstance(reply, Reply):
-            reply = Reply(reply.content_type, reply.headers, *_since(began, clock))
+            reply = Reply(reply.content_type, reply.headers, *_since(began, clock), reply.rows)
+        elif isinstance(reply, Together):
+            reply = Together(reply.calls, reply.rows, *_since(began, clock), reply.apart)
         self._channel.send(_ENCODE(reply), body)
 
     def _answer(self, message: OnSlot, payload: bytes) -> tuple[Message, bytes]:
         if isinstance(message, Ask):
             return self._ask(message, payload)
+        if isinstance(message, AskTogether):
+            return self._ask_together(message, payload), b""
         if isinstance(message, Compare):
             body, bits, error = self._answering.outcome(unpack_inputs(payload), message.variant)
             return Compared(bits, error), body
         return Warmed(self._answering.warm_up()), b""
 
     def _ask(self, ask: Ask, body: bytes) -> tuple[Message, bytes]:
-        query = Query(
-            Dialect(ask.dialect), body, Media(ask.media), ask.request_id, ask.model, ask.version, ask.json_bytes
-        )
-        token = request.set(ask.request_id)
-        try:
+        query = _query(ask, body)
+        with about(ask.request_id):
             if ask.stream:
                 self._stream(query)
                 return Reply("", (), 0.0, 0.0), b""
-            answer = self._answering.answer(query, ask.variant)
-            return Reply(answer.content_type, answer.headers, 0.0, 0.0), answer.body
-        finally:
-            request.reset(token)
+            if not ask.joins:
+                answer, rows = self._answering.answer(query, ask.variant), 0
+            else:
+                asked = self._answering.prepare(query)
+                answer = self._answering.answer_prepared(asked, ask.variant, learn=True)
+                inputs = None if self._answering.evidence(ask.variant).apart else asked.shareable
+                rows = 0 if inputs is None else inputs.rows
+            return Reply(answer.content_type, answer.headers, 0.0, 0.0, rows), answer.body
+
+    def _ask_together(self, message: AskTogether, bodies: bytes) -> Together:
+        queries, start = [], 0
+        for ask, size in zip(message.asks, message.sizes, strict=True):
+            queries.append(_query(ask, bodies[start : start + size]))
+            start += size
+        joined = Joined(self._answering, queries, message.asks[0].variant, message.most_rows, self._tell_part)
+        tally = joined.run()
+        return Together(tally.calls, tally.rows, 0.0, 0.0, joined.apart)
+
+    def _tell_part(self, place: int, result: Answer | Exception) -> None:
+        if isinstance(result, Exception):
+            told = result if isinstance(result, SteelyardError) else _own_fault(result)
+            self._channel.send(_ENCODE(PartFault(place, fault_of(told))))
+        else:
+            self._channel.send(_ENCODE(Part(place, result.content_type, result.headers)), result.body)
 
     def _stream(self, query: Query) -> None:
         pieces = self._answering.stream(query)
@@ -200,6 +226,11 @@ class _Slot:
                 self._channel.send(_PIECE, piece)
         finally:
             pieces.close()  # type: ignore[attr-defined]
+
+
+def _query(ask: Ask, body: bytes) -> Query:
+    media, dialect = Media(ask.media), Dialect(ask.dialect)
+    return Query(dialect, body, media, ask.request_id, ask.model, ask.version, ask.json_bytes)
 
 
 def _since(began: tuple[float, float], clock: ThreadClock) -> tuple[float, float]:
