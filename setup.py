@@ -14,7 +14,17 @@ WALK = Path("src/steelyard/runtimes/tree_walk")
 # Sums must round as LightGBM's do: no fused multiply-add, nothing reordered.
 EXACT = [] if sys.platform == "win32" else ["-O3", "-std=c11", "-ffp-contract=off", "-fno-fast-math"]
 DATA_PATH = {  # by room
-    "policy": ["ledger", "marks", "routing"],
+    "policy": [
+        "affinity",
+        "expected_wait",
+        "ledger",
+        "marks",
+        "prefix_index",
+        "routing",
+        "routing_choice",
+        "speed",
+        "units",
+    ],
     "replica": ["app", "batcher", "exchange", "lanes", "load", "measures", "native", "queries"],
     "router": ["app", "dispatch", "exchange", "forward", "identity", "inbound", "measures", "table"],
     "runtimes": ["native_model"],

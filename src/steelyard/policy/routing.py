@@ -29,7 +29,7 @@ LOOK_AT_ALL = 8
 class Ask:
     """What routing knows of one request. Made once, used again for every attempt."""
 
-    __slots__ = ("block_tokens", "blocks", "cost", "features", "key", "mmu")
+    __slots__ = ("block_tokens", "blocks", "cost", "features", "key", "least_mmu", "mmu")
 
     def __init__(
         self,
@@ -45,6 +45,9 @@ class Ask:
         self.block_tokens = block_tokens  # tokens that a block stands for
         self.key = key  # sticky key, the same in every router; None: none
         self.mmu = cost.mmu(features)  # where nothing is cached
+        self.least_mmu = self.mmu  # where all of its prompt is that may be
+        if key is not None or blocks:
+            self.least_mmu = self.mmu_after(features.input_tokens + features.image_tokens)
 
     def mmu_after(self, cached_tokens: float) -> int:
         """What it costs a replica that has so many tokens of the prompt cached."""
@@ -96,7 +99,7 @@ class Reason(StrEnum):
 class Decision(Generic[C]):
     """A replica, why, and the ledger entry that is already charged to it."""
 
-    __slots__ = ("at_s", "cached_tokens", "entry", "in_flight", "prefix_used_s", "reason", "replica")
+    __slots__ = ("at_s", "cached_tokens", "depth", "entry", "generation", "in_flight", "reason", "replica")
 
     def __init__(self, replica: C, reason: Reason, entry: Entry, at_s: float, cached_tokens: float = 0.0) -> None:
         self.replica = replica
@@ -105,7 +108,8 @@ class Decision(Generic[C]):
         self.at_s = at_s
         self.in_flight = replica.account.in_flight  # this one included
         self.cached_tokens = cached_tokens  # of the prompt, as is believed
-        self.prefix_used_s = 0.0  # when the replica last used them, see `prefix_index.py`
+        self.depth = 0  # blocks of the prompt that it was thought to hold,
+        self.generation = 0  # and when it last used them; see `prefix_index.py`
 
 
 class Chooser(Protocol):
@@ -118,7 +122,7 @@ class Chooser(Protocol):
     def settled(self, decision: Decision[C], ask: Ask, now_s: float, cached_tokens: float | None) -> None:
         """After `decision.entry` was settled: correct what is believed. `cached_tokens` None: the replica did not say.
 
-        An entry that was settled without its actual cost is an attempt that failed, and teaches nothing of speed.
+        An entry that was settled without its actual cost counts as an attempt that failed.
         """
         ...
 
