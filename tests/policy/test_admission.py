@@ -46,6 +46,14 @@ def test_contended_capacity_is_429_and_none_is_503(changes, verdict):
     assert (admission.retry_after_s > 0) == (verdict is not Verdict.WAIT)
 
 
+def test_others_may_give_way_to_it_in_a_full_line_but_not_in_full_memory():
+    assert admit(backlog(waiting=10), 100, None).line_is_full
+    assert admit(ROOM, 100, None, work=replace(WORK, waiting_mmu=9_901)).line_is_full
+    assert not admit(backlog(waiting=10, buffered_bytes=950), 100, None).line_is_full
+    assert not admit(backlog(waiting=10, replicas=0), 100, None).line_is_full
+    assert not admit(backlog(waiting=10), 100, None, spent=SPENT).line_is_full
+
+
 def test_retry_after_is_the_drain_time_of_the_backlog():
     assert admit(backlog(waiting=10), 1, 2.0).retry_after_s == 5.5
 

@@ -89,6 +89,12 @@ class QueueLife(RuleBasedStateMachine):
         self.waiting.append(new)
         self.beyond = True
 
+    @rule(tenant=TENANTS, priority=PRIORITIES, cost_mmu=st.integers(1, 40))
+    def pass_by(self, tenant, priority, cost_mmu):
+        new = self._new(tenant, priority, cost_mmu, 1, math.inf)
+        self.queue.pass_by(new)
+        self.taken.append(new)
+
     @precondition(lambda self: self.waiting)
     @rule()
     def take(self):
@@ -315,6 +321,20 @@ def test_who_comes_back_goes_before_all_that_were_behind_it_and_is_not_charged_a
     queue.rejoin(second)
     queue.rejoin(first)
     assert drain(queue) == ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "b3"]
+
+
+def test_who_goes_without_having_waited_is_charged_and_may_come_back_before_all_that_wait():
+    queue = FairQueue(ROOMY)
+    direct = place("direct", tenant="a", cost_mmu=100)
+    queue.pass_by(direct)
+    for number in range(2):
+        queue.join(place(f"a{number}", tenant="a", cost_mmu=10))
+    for number in range(2):
+        queue.join(place(f"b{number}", tenant="b", cost_mmu=10))
+    queue.rejoin(direct)
+    assert drain(queue) == ["direct", "b0", "b1", "a0", "a1"]
+    with pytest.raises(ValueError, match="cannot pass by"):
+        queue.pass_by(direct)
 
 
 def test_a_single_tenant_is_served_first_come_first_served():

@@ -343,7 +343,7 @@ def _break_chooser(w, patch) -> None:
 
 
 def _break_line(w, patch) -> None:
-    patch.setattr(WaitingLine, "join", _fail)
+    patch.setattr(WaitingLine, "offer", _fail)
 
 
 @pytest.mark.parametrize("breaks", [_break_pool, _break_chooser, _break_line])

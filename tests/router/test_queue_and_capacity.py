@@ -8,7 +8,7 @@ import json
 import pytest
 
 from support.raw_http import until
-from support.router_world import world
+from support.router_world import OTHER_TOKEN, world
 
 pytestmark = pytest.mark.anyio
 
@@ -207,3 +207,73 @@ async def test_overload_is_refused_and_passes_without_a_trace(tmp_path):
         assert set(statuses) == {200, 429}
         for _ in range(5):  # no mark, no memory of it
             assert (await w.ask({})).status == 200
+
+
+async def _served(w, clients):
+    """Let them go one by one; the numbers of what reached the replica, in that order."""
+    for _ in clients:
+        await until(lambda: w.replicas[0].held or not w.in_flight)
+        w.replicas[0].release(1)
+    replies = [await client.reply() for client in clients]
+    return [json.loads(request.body)["n"] for request in w.replicas[0].requests], [reply.status for reply in replies]
+
+
+async def _begin_all(w, *requests):
+    clients = []
+    for n, headers in enumerate(requests):
+        before = w.in_flight + w.queued
+        clients.append(await w.begin({"do": "hold", "n": n}, **headers))
+        await until(lambda before=before: w.in_flight + w.queued == before + 1)
+    return clients
+
+
+BATCH = {"x_steelyard_priority": "batch"}
+OTHER = {"authorization": f"Bearer {OTHER_TOKEN}"}
+
+
+async def test_batch_waits_for_interactive_and_the_replica_learns_which_is_which(tmp_path):
+    async with world(tmp_path, 1, max_concurrency=1) as w:
+        clients = await _begin_all(w, {}, BATCH, BATCH, {}, {"x_steelyard_priority": "probe"})
+        order, statuses = await _served(w, clients)
+        assert order == [0, 3, 4, 1, 2]
+        assert statuses == [200] * 5
+        priorities = [request.header(b"x-steelyard-priority") for request in w.replicas[0].requests]
+        assert priorities == [b"interactive"] * 3 + [b"batch"] * 2
+
+
+async def test_principals_take_turns_however_many_requests_each_has_waiting(tmp_path):
+    async with world(tmp_path, 1, max_concurrency=1) as w:
+        clients = await _begin_all(w, {}, {}, {}, {}, {}, OTHER, OTHER)
+        order, _ = await _served(w, clients)
+        assert order == [0, 1, 5, 2, 6, 3, 4]
+
+
+@pytest.mark.parametrize(("waits", "comes"), [(BATCH, {}), ({}, OTHER)], ids=["batch", "who has most"])
+async def test_a_full_line_makes_way_and_who_gives_way_is_told_to_come_back(tmp_path, waits, comes):
+    async with world(tmp_path, 1, max_concurrency=1, queue_limit=3) as w:
+        clients = await _begin_all(w, {}, waits, waits, waits)
+        late = await w.begin({"do": "hold", "n": 4}, **comes)
+        reply = await clients.pop().reply()
+        assert reply.status == 429
+        assert int(reply.headers["retry-after"]) >= 1
+        assert (await w.ask({}, **waits)).status == 429
+        assert w.queued == 3
+        order, statuses = await _served(w, [*clients, late])
+        assert order == ([0, 4, 1, 2] if waits else [0, 1, 4, 2])
+        assert statuses == [200] * 4
+
+
+async def test_requests_whose_replica_failed_go_before_all_that_came_later(tmp_path):
+    async with world(tmp_path, 2, max_concurrency=2) as w:
+        w.apply(w.replicas[1])
+        clients = await _begin_all(w, {}, OTHER)
+        w.apply(recovering=True)
+        await w.replicas[1].kill()
+        await until(lambda: w.queued == 2)
+        clients += [await w.begin({"do": "hold", "n": 2})]
+        await until(lambda: w.queued == 3)
+        w.max_concurrency = 1
+        w.apply(w.replicas[0])
+        order, statuses = await _served(w, clients)
+        assert set(order[:2]) == {0, 1}
+        assert statuses == [200] * 3

@@ -18,6 +18,7 @@ from support.fake_replica import FakeReplica
 from support.raw_http import RawClient, RawReply, ask, until
 
 TOKEN = "test-token"
+OTHER_TOKEN = "other-token"  # of another principal
 INVOCATIONS = "/serving-endpoints/m/invocations"
 
 
@@ -56,8 +57,12 @@ class World:
 
     def apply_endpoints(self, *endpoints: EndpointView) -> None:
         self.version += 1
-        token = TokenView(sha256=hashlib.sha256(TOKEN.encode()).hexdigest(), principal="me")
-        self.router.apply(Snapshot(version=self.version, tokens=[token], endpoints=list(endpoints)))
+        principals = {TOKEN: "me", OTHER_TOKEN: "other"}
+        tokens = [
+            TokenView(sha256=hashlib.sha256(token.encode()).hexdigest(), principal=principal)
+            for token, principal in principals.items()
+        ]
+        self.router.apply(Snapshot(version=self.version, tokens=tokens, endpoints=list(endpoints)))
 
     async def ask(self, command: dict[str, Any], path: str = INVOCATIONS, **headers: str) -> RawReply:
         headers = {"authorization": f"Bearer {TOKEN}", **headers}

@@ -69,6 +69,7 @@ class Admission:
     verdict: Verdict
     reason: str
     retry_after_s: float | None = 0.0  # None: coming back does not help
+    line_is_full: bool = False  # then others may still give way to it (`fair_queue.py`)
 
 
 def admit(
@@ -94,12 +95,12 @@ def admit(
         drained_s = drain_time_s(work.ahead_mmu + work.cost_mmu - 1, work.drained_mmu_per_s)
     retry_after_s = _spread(drained_s, draw)
     refusal = Verdict.CONTENDED if backlog.replicas else Verdict.NO_CAPACITY
-    if backlog.waiting >= backlog.waiting_limit:
-        return Admission(refusal, f"{backlog.waiting} requests are waiting already.", retry_after_s)
-    if work is not None and work.waiting_mmu and work.waiting_mmu + work.cost_mmu > work.waiting_limit_mmu:
-        return Admission(refusal, "As much work is waiting already as may.", retry_after_s)
     if backlog.buffered_bytes + body_bytes > backlog.buffered_limit_bytes:
         return Admission(refusal, "Waiting requests hold all the memory meant for them.", retry_after_s)
+    if backlog.waiting >= backlog.waiting_limit:
+        return Admission(refusal, f"{backlog.waiting} requests are waiting already.", retry_after_s, True)
+    if work is not None and work.waiting_mmu and work.waiting_mmu + work.cost_mmu > work.waiting_limit_mmu:
+        return Admission(refusal, "As much work is waiting already as may.", retry_after_s, True)
     return Admission(Verdict.WAIT, "All replicas are busy." if backlog.replicas else "Replicas are on their way.")
 
 

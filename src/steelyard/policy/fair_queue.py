@@ -114,6 +114,12 @@ class FairQueue(Generic[T]):
         self._classes[place.priority].join(place)
         self._note(place)
 
+    def pass_by(self, place: Place[T]) -> None:
+        """It goes at once, without having waited: its tenant is charged all the same, and it may `rejoin`."""
+        if place.standing in _IN_A_LINE:
+            raise ValueError(f"A place cannot pass by: {place.standing.value}.")
+        self._classes[place.priority].pass_by(place)
+
     def rejoin(self, place: Place[T]) -> None:
         """It was taken from this queue and its replica failed: it waits before all that were behind it.
 

@@ -132,12 +132,9 @@ class FairShare(Generic[T]):
 
     def join(self, place: Place[T]) -> None:
         """Wait behind the tenant's others."""
-        tenant = self._known(place.tenant)
-        tenant.weight = place.weight
+        tenant = self._present(place)
         if tenant.first is None:
             self._idle.pop(tenant.name, None)
-            if tenant.start < self.now:
-                tenant.start = tenant.lifted = self.now
             tenant.order = self._order.push(tenant.start, tenant)
         tenant.append(place)
         self.load.add(place.cost_mmu, place.body_bytes)
@@ -167,17 +164,22 @@ class FairShare(Generic[T]):
             self._take_returned(place)
         else:
             tenant = self._tenants[place.tenant]
-            place.tag = tenant.start
-            self._turns += 1
-            place.turn = self._turns
-            tenant.start += place.cost_mmu / tenant.weight
-            self._furthest = max(self._furthest, tenant.start)
+            self._charge(tenant, place)
             self._unlink(tenant, place)
             if tenant.first is not None:
                 self._reorder(tenant)
         self.now = max(self.now, place.tag)
         self._in_service += 1
         self._end(place, Standing.TAKEN)
+
+    def pass_by(self, place: Place[T]) -> None:
+        """Charge one that goes without having waited; virtual time stands."""
+        tenant = self._present(place)
+        self._charge(tenant, place)
+        if tenant.first is not None:
+            self._reorder(tenant)
+        self._in_service += 1
+        place.standing = Standing.TAKEN
 
     def leave(self, place: Place[T], why: Standing) -> None:
         """Take out one that waits, wherever it stands."""
@@ -236,6 +238,21 @@ class FairShare(Generic[T]):
             tenant = self._tenants[name] = Tenant(name, self.now)
             self._set_idle(tenant)
         return tenant
+
+    def _present(self, place: Place[T]) -> Tenant[T]:
+        """The tenant of a place that comes. If it had nothing waiting it starts now, unless it finishes later."""
+        tenant = self._known(place.tenant)
+        tenant.weight = place.weight
+        if tenant.first is None and tenant.start < self.now:
+            tenant.start = tenant.lifted = self.now
+        return tenant
+
+    def _charge(self, tenant: Tenant[T], place: Place[T]) -> None:
+        place.tag = tenant.start
+        self._turns += 1
+        place.turn = self._turns
+        tenant.start += place.cost_mmu / tenant.weight
+        self._furthest = max(self._furthest, tenant.start)
 
     def _reorder(self, tenant: Tenant[T]) -> None:
         self._order.remove(tenant.order)

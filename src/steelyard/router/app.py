@@ -138,7 +138,7 @@ class Router:
             request_id = inbound.request_id or new_request_id()
             principal = self._principal(inbound.authorization)
             if route is not None and request.method in route.methods:
-                self._query(route, inbound, request_id, request, reply)
+                self._query(route, inbound, request_id, principal, request, reply)
             else:
                 self._answer_other(route, inbound, request_id, principal, request, reply)
         except SteelyardError as error:
@@ -149,7 +149,9 @@ class Router:
             raise Unavailable("The router has no routing yet; it is starting.", retry_after_s=1.0)
         return self.identity.principal(authorization)
 
-    def _query(self, route: Route, inbound: Inbound, request_id: bytes, request: Request, reply: Reply) -> None:
+    def _query(  # noqa: PLR0917
+        self, route: Route, inbound: Inbound, request_id: bytes, principal: str, request: Request, reply: Reply
+    ) -> None:
         """A request for a model: hand it to an exchange."""
         endpoint = route.endpoint
         if endpoint is None:
@@ -169,7 +171,8 @@ class Router:
         except SteelyardError as error:
             self._refuse_query(endpoint, reply, error, request_id)
             return
-        exchange = Exchange(self, route, entity, inbound, request_id, request, reply, now_s, now_s + timeout_s)
+        deadline_s = now_s + timeout_s
+        exchange = Exchange(self, route, entity, inbound, request_id, request, reply, now_s, deadline_s, principal)
         self.live.add(exchange)  # before it can be charged: whatever happens, somebody will end it
         reply.on_disconnect = exchange.on_client_gone
         try:

@@ -1,8 +1,9 @@
 """Who goes now, who waits, who is refused: the acting side of `policy.routing` and `policy.admission`.
 
 An exchange submits itself; a settled request, a new snapshot and the sweep wake the next in line. Nobody overtakes a
-line but those who had left it already and whose replica failed. Who was admitted once stays admitted: requests that
-come back or move to another entity may take its line beyond the queue limit. This is the only caller of a chooser,
+line but those who had left it already and whose replica failed. Requests that come back or move to another entity may
+take its line beyond the queue limit; when it is full, those of lower classes and of who has most waiting give way to
+others (`policy.fair_queue`). This is the only caller of a chooser,
 and so the only place where load is charged.
 """
 
@@ -16,6 +17,7 @@ from steelyard.errors import InvalidState, NotFound, SteelyardError, TooManyRequ
 from steelyard.policy.admission import Admission, Backlog, Verdict, admit
 from steelyard.policy.routing import Ask, Chooser
 from steelyard.policy.units import Features, LinearCost, Term
+from steelyard.policy.waiting import Standing
 from steelyard.router.queue import WaitingTotals
 from steelyard.router.table import Endpoint, Entity
 
@@ -56,10 +58,14 @@ class Dispatcher:
             recovering=entity.recovering,
         )
         admission = admit(backlog, len(exchange.request.body), entity.rate.per_s(now_s))
-        if admission.verdict is not Verdict.WAIT:
+        if admission.verdict is not Verdict.WAIT and not admission.line_is_full:
+            raise refusal(entity.endpoint, admission)
+        gave_way = entity.line.offer(exchange, self._waiting_limit)
+        if gave_way is None:
             raise refusal(entity.endpoint, admission)
         exchange.wait()
-        entity.line.join(exchange)
+        for gone in gave_way:
+            gone.refuse(displaced(gone.endpoint, admission))
 
     def resubmit(self, exchange: Exchange) -> None:
         """Its replica failed before it answered: go elsewhere, or wait at the front if another can come."""
@@ -81,12 +87,12 @@ class Dispatcher:
         """A snapshot changed the entity: those in its line go on, move to another entity, or learn that they cannot."""
         if entity.gone or entity.endpoint.stopped:
             while entity.line:
-                self._rehome(entity.line.next())
+                self._rehome(entity.line.send_away())
         elif entity.replicas or entity.recovering:
             self.wake(entity)
         else:
             while entity.line:
-                entity.line.next().refuse(no_replica(entity.endpoint))
+                entity.line.send_away().refuse(no_replica(entity.endpoint))
 
     def _place(self, exchange: Exchange, *, first: bool) -> None:
         """Go, or wait (`first`: before the line, else behind it), or learn that no replica can come."""
@@ -114,6 +120,7 @@ class Dispatcher:
             if heir is None:
                 exchange.refuse(NotFound(f"The served entity was removed from endpoint {endpoint.name!r}."))
             else:
+                exchange.entity.line.leave(exchange)
                 exchange.entity = heir
                 self._place(exchange, first=False)
 
@@ -123,6 +130,12 @@ def refusal(endpoint: Endpoint, admission: Admission) -> SteelyardError:
     message = f"Endpoint {endpoint.name!r} cannot take the request: {admission.reason}"
     kind = Unavailable if admission.verdict is Verdict.NO_CAPACITY else TooManyRequests
     return kind(message, retry_after_s=admission.retry_after_s)
+
+
+def displaced(endpoint: Endpoint, admission: Admission) -> TooManyRequests:
+    """The error of one that waited and had to give way."""
+    message = f"Endpoint {endpoint.name!r} is contended, and while the request waited {Standing.DISPLACED}."
+    return TooManyRequests(message, retry_after_s=admission.retry_after_s)
 
 
 def no_replica(endpoint: Endpoint) -> Unavailable:

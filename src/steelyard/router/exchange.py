@@ -17,6 +17,7 @@ from steelyard.observe.logs import get_logger
 from steelyard.policy.ledger import Entry
 from steelyard.policy.marks import CONNECT_LEASE_S, DRAINING_LEASE_S, LOST_LEASE_S
 from steelyard.policy.routing import Decision
+from steelyard.policy.waiting import Place, Priority
 from steelyard.router.inbound import Inbound
 from steelyard.router.table import Endpoint, Entity, Replica, Route
 from steelyard.wire.client import FailureKind, ResponseSink, UpstreamConnection, UpstreamFailure
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from steelyard.router.app import Router
 
 _OWN = frozenset((b"x-request-id", b"served-model-name", DRAINING_HEADER[0]))
-_HEAD = b"%b %b HTTP/1.1\r\nhost: replica\r\n%bx-steelyard-priority: interactive\r\n%b"
+_HEAD = b"%b %b HTTP/1.1\r\nhost: replica\r\n%bx-steelyard-priority: %b\r\n%b"
+_PRIORITIES = [priority.name.lower().encode() for priority in Priority]
 _ENDS_WITH_DONE = frozenset((b"/v1/chat/completions", b"/v1/completions"))
 
 
@@ -65,6 +67,9 @@ class Exchange(ResponseSink):
         "deadline_s",
         "endpoint",
         "entity",
+        "place",
+        "principal",
+        "priority",
         "reply",
         "request",
         "started_s",
@@ -81,6 +86,7 @@ class Exchange(ResponseSink):
         reply: Reply,
         started_s: float,
         deadline_s: float,
+        principal: str,
     ) -> None:
         self._router = router
         self._route = route
@@ -92,6 +98,9 @@ class Exchange(ResponseSink):
         self.reply = reply
         self.started_s = started_s
         self.deadline_s = deadline_s
+        self.principal = principal
+        self.priority = inbound.priority
+        self.place: Place[Exchange] | None = None  # in its entity's line, or since it has been there
         self._state = _WAITING
         self._queued_s = 0.0  # since when it waits; 0: it does not
         self._entry: Entry | None = None
@@ -134,7 +143,13 @@ class Exchange(ResponseSink):
         target = route.target
         if self.request.query:
             target = b"%b?%b" % (target, self.request.query.encode())
-        head = _HEAD % (route.verb, target, self._inbound.lines, request_tail(len(body), self._request_id, left_ms))
+        head = _HEAD % (
+            route.verb,
+            target,
+            self._inbound.lines,
+            _PRIORITIES[self.priority],
+            request_tail(len(body), self._request_id, left_ms),
+        )
         self._upstream = replica.pool.send(self, head, body)
 
     def refuse(self, error: SteelyardError) -> None:
@@ -173,7 +188,8 @@ class Exchange(ResponseSink):
         upstream = self._upstream
         self._release()  # before anything that could fail
         if self._state is _WAITING:
-            self.entity.line.leave(self)
+            if self.place is not None:
+                self.entity.line.leave(self)
         elif upstream is not None:
             upstream.cancel()
 
@@ -309,6 +325,8 @@ class Exchange(ResponseSink):
         self._state = _DONE
         router = self._router
         router.live.discard(self)
+        if self.place is not None:
+            self.entity.line.leave(self)
         measures = self.endpoint.measures
         measures.count(status)
         measures.latency.observe(time.monotonic() - self.started_s)

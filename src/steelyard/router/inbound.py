@@ -1,6 +1,7 @@
 """One pass over a client's headers: what the router wants to know, and the lines that go on to a replica.
 
 Hop-by-hop headers, credentials, and everything named `x-steelyard-*` stop here: a client cannot speak for the router.
+It may say that nobody waits for an answer (`x-steelyard-priority: batch`), but nothing that puts it before others.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from itertools import count
 
 from steelyard.errors import InvalidParameter, UnsupportedMediaType
+from steelyard.policy.waiting import Priority
 from steelyard.wire.request import Headers, Request
 
 _STOPS = frozenset((
@@ -19,6 +21,7 @@ _STOPS = frozenset((
 ))  # fmt: skip
 _RARE = frozenset((b"connection", b"content-encoding", b"x-request-timeout-ms"))
 _OURS = b"x-steelyard-"
+_INTERACTIVE, _BATCH = int(Priority.INTERACTIVE), int(Priority.BATCH)
 _pair = b": ".join
 _VALID_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _ID_PREFIX = os.urandom(8).hex().encode() + b"-"
@@ -31,12 +34,13 @@ class Inbound:
     `request_id` is the client's, if it is a valid one, else empty.
     """
 
-    __slots__ = ("authorization", "lines", "request_id", "timeout_ms")
+    __slots__ = ("authorization", "lines", "priority", "request_id", "timeout_ms")
 
     def __init__(self, headers: Headers) -> None:
         by_name = dict(headers)  # found by C, not by a loop here; a repeated name is rare and looked at below
         self.authorization = _authorization(by_name, headers)
         self.timeout_ms: int | None = None
+        self.priority = _INTERACTIVE
         request_id = by_name.get(b"x-request-id", b"")
         self.request_id = request_id if _VALID_ID.fullmatch(request_id) else b""
         passed = [pair for pair in headers if pair[0] not in _STOPS]
@@ -49,6 +53,8 @@ class Inbound:
         # joined in C: a format per header costs twice as much
         self.lines = b"\r\n".join(map(_pair, passed)) + b"\r\n" if passed else b""
         if _OURS in self.lines:  # looked for once, not per header
+            if by_name.get(b"x-steelyard-priority") == b"batch":
+                self.priority = _BATCH
             passed = [pair for pair in passed if not pair[0].startswith(_OURS)]
             self.lines = b"\r\n".join(map(_pair, passed)) + b"\r\n" if passed else b""
 

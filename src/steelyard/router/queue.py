@@ -1,15 +1,22 @@
-"""Requests that wait for a replica of one served entity: first come, first served, counted in requests and bytes.
+"""Requests that wait for a replica of one served entity: the router's side of `policy.fair_queue`.
 
 `dispatch.py` decides who may enter and when the first may go; an exchange that ends while it waits leaves by itself.
+A tenant is a principal. Every request costs the same until costs are learnt.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import sys
 from typing import TYPE_CHECKING
+
+from steelyard.policy.fair_queue import FairQueue
+from steelyard.policy.waiting import Bounds, Place, Standing
 
 if TYPE_CHECKING:
     from steelyard.router.exchange import Exchange
+
+_COST_MMU = 1
+_NO_BOUND = sys.maxsize
 
 
 class WaitingTotals:
@@ -25,36 +32,78 @@ class WaitingTotals:
 class WaitingLine:
     """One served entity's line. False when nobody waits."""
 
-    __slots__ = ("_totals", "_waiting")
+    __slots__ = ("_limit", "_queue", "_totals")
 
     def __init__(self, totals: WaitingTotals) -> None:
         self._totals = totals
-        self._waiting: deque[Exchange] = deque()
+        self._limit = _NO_BOUND
+        self._queue: FairQueue[Exchange] = FairQueue(Bounds(_NO_BOUND, _NO_BOUND, _NO_BOUND))
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._queue)
+
+    def offer(self, exchange: Exchange, limit: int) -> list[Exchange] | None:
+        """Wait if not more than `limit` do then. The result is who had to give way; None: there is no room."""
+        queue = self._queue
+        if limit != self._limit:
+            self._limit = limit
+            queue.set_bounds(Bounds(limit, _NO_BOUND, _NO_BOUND))
+        place = _place(exchange)
+        offer = queue.offer(place)
+        if offer.full is not None:
+            return None
+        self._entered(exchange, place)
+        for gone in offer.gave_way:
+            self._left(gone.item)
+        return [gone.item for gone in offer.gave_way]
 
     def join(self, exchange: Exchange, *, first: bool = False) -> None:
-        """Wait at the end, or at the front when the exchange had left the line already and its replica failed."""
-        if first:
-            self._waiting.appendleft(exchange)
+        """Wait whatever the limit, at the end of its principal's; `first`: it was sent, and its replica failed."""
+        place = exchange.place
+        if not first:
+            place = _place(exchange)
+            self._queue.join(place)
         else:
-            self._waiting.append(exchange)
-        self._totals.requests += 1
-        self._totals.body_bytes += len(exchange.request.body)
+            if place is None:  # it had not waited before it was sent
+                place = _place(exchange)
+                self._queue.pass_by(place)
+            self._queue.rejoin(place)
+        self._entered(exchange, place)
 
     def next(self) -> Exchange:
-        """Take the first out. Raises IndexError when nobody waits."""
-        exchange = self._waiting.popleft()
+        """Take the first out: it goes. Raises IndexError when nobody waits."""
+        exchange = self._queue.next().item
         self._left(exchange)
         return exchange
 
+    def send_away(self) -> Exchange:
+        """Take the first out though it does not go. Raises IndexError when nobody waits."""
+        place = self._queue.first()
+        if place is None:
+            raise IndexError("Nobody waits.")
+        self.leave(place.item)
+        return place.item
+
     def leave(self, exchange: Exchange) -> None:
-        """Take one out, wherever it stands. Nothing happens when it is not in the line."""
-        if exchange in self._waiting:
-            self._waiting.remove(exchange)
+        """Have no more to do with it, wherever it stands: it ended, or it moves to another line."""
+        place = exchange.place
+        if place is None:
+            return
+        exchange.place = None
+        if place.standing is Standing.TAKEN:
+            self._queue.settle(place, _COST_MMU)
+        elif self._queue.leave(place):
             self._left(exchange)
+
+    def _entered(self, exchange: Exchange, place: Place[Exchange]) -> None:
+        exchange.place = place
+        self._totals.requests += 1
+        self._totals.body_bytes += len(exchange.request.body)
 
     def _left(self, exchange: Exchange) -> None:
         self._totals.requests -= 1
         self._totals.body_bytes -= len(exchange.request.body)
+
+
+def _place(exchange: Exchange) -> Place[Exchange]:
+    return Place(exchange, exchange.principal, exchange.priority, _COST_MMU, len(exchange.request.body))
