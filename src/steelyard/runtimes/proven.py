@@ -49,6 +49,7 @@ from steelyard.runtimes.workers import WorkerRuntime
 _RECIPE = "4"  # counts up when the exporters, the native runtimes or the proof change what they do
 _PROOF_S = 3.0  # about what the reference may be asked for
 _MEASURE_S = 0.15  # for each runtime
+_REFERENCE_S = 0.3  # what it takes decides how much it is asked
 _SEED = 20261129
 _RECORD_FILE = "record.json"
 _ARTIFACTS = "artifacts"
@@ -245,7 +246,7 @@ class _Selecting:
         rows = example if example is not None and reference(example).error is None else None
         if rows is None:
             rows = _answered(Trial(reference, self._schema, example, hints, rng=_rng(), effort=_SMALL))
-        cost = measure(reference, rows, work, budget_s=_MEASURE_S) if rows is not None else Cost(1000.0, 100.0)
+        cost = measure(reference, rows, work, budget_s=_REFERENCE_S) if rows is not None else Cost(1000.0, 100.0)
         trial = Trial(reference, self._schema, example, hints, rng=_rng(), effort=effort_within(cost, _PROOF_S))
         return trial, _answered(trial) or rows, cost
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 
-_LEAST_SHARE = 0.25  # of the wall's time: what a model that waits for something is charged
+_LEAST_SHARE = 0.125  # of the wall's time: what a model that waits for something is charged
 
 
 class WorkClock:
-    """Nanoseconds, monotonic: what both processes have computed, but at least a quarter of the wall's time, and never
+    """Nanoseconds, monotonic: what both processes have computed, but at least an eighth of the wall's time, and never
     more than all of it. Without `pid`, or when that process is gone, the wall's."""
 
     def __init__(self, pid: int | None) -> None:
