@@ -45,9 +45,14 @@ def settings_in(home: Path, stack: ExitStack) -> Settings:
 
 
 def start_replica(
-    settings: Settings, stack: ExitStack, endpoint: str, model: Path, core: int | None = SERVER_CORE
+    settings: Settings,
+    stack: ExitStack,
+    endpoint: str,
+    model: Path,
+    core: int | None = SERVER_CORE,
+    program: tuple[str, ...] = ("-m", "steelyard.replica"),
 ) -> RunningReplica:
-    """A replica that is ready. Raises SystemExit with its log when it cannot start."""
+    """A replica that is ready; `program` is what Python runs. Raises SystemExit with its log when it cannot start."""
     folder = settings.replicas_dir / f"{endpoint}-1"
     folder.mkdir(parents=True, exist_ok=True)
     address = settings.replica_address(f"{endpoint}-1")
@@ -55,7 +60,7 @@ def start_replica(
         id=f"{endpoint}-1", endpoint=endpoint, served_entity=f"{endpoint}-1", address=address, model_uri=str(model)
     )
     (folder / SPEC_FILE).write_bytes(msgspec.json.encode(spec))
-    command = [sys.executable, "-m", "steelyard.replica", str(folder)]
+    command = [sys.executable, *program, str(folder)]
     server = stack.enter_context(Pinned(command, folder / "log.txt", core, settings.to_env()))
     status = _await_ready(server, address, folder)
     view = ReplicaView(id=spec.id, address=address, max_concurrency=status.max_concurrency)
