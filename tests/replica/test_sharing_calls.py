@@ -142,7 +142,8 @@ def test_the_reference_itself_is_proven_where_nothing_else_can_serve(tmp_path, s
     code = tmp_path / "code.py"
     code.write_text(SOURCE.replace("ANSWER", "return [a + sum(v) for a, v in zip(model_input['a'], model_input['v'])]"))
     inputs = Schema([ColSpec("double", "a"), ColSpec(Array(DataType.double), "v")])
-    values = {"signature": ModelSignature(inputs), "pip_requirements": []}
+    example = pd.DataFrame({"a": ROWS[:, 0], "v": ROWS[:, 1:].tolist()})
+    values = {"signature": ModelSignature(inputs), "pip_requirements": [], "input_example": example}
     mlflow.pyfunc.save_model(tmp_path / "model", python_model=str(code), **values)
     replica = start_replica(str(tmp_path / "model")).wait_ready()
     assert replica.http.get("/ready").json()["runtime"] == "pyfunc"
