@@ -306,7 +306,7 @@ class CalibrationGrid:
 
     def _begin_search(self, seen: Result | None) -> None:
         holds = seen is None or self._holds(seen)
-        rate = 1.0 if seen is None else self._rate(seen)
+        rate = 0.0 if seen is None else self._rate(seen)  # a replica waits between rows that come one at a time
         self._search = ConcurrencySearch(self._limits.max_concurrency, rate, holds)
         self._continue_search()
 

@@ -1,0 +1,227 @@
+"""A whole calibration: asks the replica what it is, loads it as the grid says, fits, and makes the result.
+
+`__main__.py` calls `calibrate`. Raises SteelyardError with one sentence when there can be no result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from steelyard.calibration.contention import Contention
+from steelyard.calibration.hardware import hardware
+from steelyard.calibration.lanes import Lanes, counted_of
+from steelyard.calibration.measure import measure
+from steelyard.calibration.progress import Progress
+from steelyard.calibration.prompts import Prompts
+from steelyard.calibration.rows import Rows, rows_of_example, rows_of_metadata
+from steelyard.contracts.cost import Calibration, CalibrationSpec, LatencyTarget, MixMeasured
+from steelyard.contracts.replica import LoadReport, ReplicaStatus
+from steelyard.errors import InvalidState, ModelFailed, SteelyardError
+from steelyard.packages.inspect import inspect_package
+from steelyard.packages.resolve import resolve
+from steelyard.policy.calibration_grid import CalibrationGrid, Measured, Outcome, Run, Target
+from steelyard.policy.calibration_shapes import Limits
+from steelyard.policy.cost_fit import Fit, evaluate, fit, predicted_s
+from steelyard.policy.units import TERMS, LinearCost
+from steelyard.wire.client import Pool
+from steelyard.wire.fetch import Response, fetch
+
+GENERATING_BUDGET_S = 420.0
+ROWS_BUDGET_S = 30.0
+_MOST_LANES = {True: 256, False: 64}  # by whether it generates: rows saturate a replica with few at once
+_PROBE_WORDS = (8, 96, 96)  # the last one tells whether the head of a prompt is kept
+_PROBE_TIMEOUT_S = 120.0
+_BUSY_CLIENT = 0.8  # of a core
+_OTHERS = 0.02  # of all answers
+
+Document = TypeVar("Document", bound=msgspec.Struct)
+Say = Callable[[int, int, str], None]  # windows done, about how many are left, what comes now
+
+
+async def calibrate(spec: CalibrationSpec, say: Say) -> Calibration:
+    """Takes as long as the budget of `spec` allows, at most."""
+    began_s, created_ms = time.monotonic(), time.time_ns() // 1_000_000
+    pool = Pool(spec.address)
+    try:
+        status = await _status(pool)
+        say(0, 1, "getting to know the model")
+        generates = status.context_length is not None
+        bodies, limits = await (_prompts(pool, spec, status) if generates else _rows(pool, spec, status))
+        budget_s = spec.budget_s or (GENERATING_BUDGET_S if generates else ROWS_BUDGET_S)
+        grid = CalibrationGrid(limits, budget_s=budget_s, target=_target(spec.target), seed=spec.seed)
+        before = await _load(pool)
+        sent, busy = await _run(grid, spec, bodies, limits, say)
+        now = await _load(pool)
+    finally:
+        pool.close()
+    outcome = grid.outcome()
+    if outcome.failure is not None:
+        raise ModelFailed(outcome.failure)
+    if not outcome.grid:
+        raise ModelFailed("No window of the calibration could be used; the replica refused all mixes.")
+    say(len(outcome.grid) + len(outcome.held_out), 0, "fitting the cost")
+    found = await asyncio.to_thread(fit, [item.observation for item in outcome.grid], seed=spec.seed)
+    notes = [*outcome.notes, *found.notes]
+    if busy > _BUSY_CLIENT:
+        notes.append(f"The load generator used {busy:.0%} of a core; requests may be cheaper than they look.")
+    if (strangers := now.completed_total - before.completed_total - sent) > _OTHERS * sent:
+        notes.append(f"{strangers} requests of others ran meanwhile; costs look higher than they are.")
+    took_s = time.monotonic() - began_s
+    return _result(spec, status, outcome, found, notes=notes, created_ms=created_ms, took_s=took_s)
+
+
+async def _run(
+    grid: CalibrationGrid, spec: CalibrationSpec, bodies: Prompts | Rows, limits: Limits, say: Say
+) -> tuple[int, float]:
+    """Until the grid has seen enough. Returns the requests sent and the share of a core that this cost us."""
+    progress = Progress()
+    lanes = Lanes(spec.address, bodies, progress, spec.seed)
+    contention = Contention(spec.pid)
+    began_s, cpu_s, done = time.monotonic(), time.process_time(), 0
+    try:
+        while (run := grid.next()) is not None:
+            say(done, grid.runs_left, _doing(run))
+            result = await measure(run, lanes, progress, contention, generates=limits.generates)
+            done += 1
+            grid.observe(result, time.monotonic() - began_s)
+    finally:
+        lanes.close()
+    elapsed_s = max(time.monotonic() - began_s, 1e-9)
+    return progress.finished_total + progress.given_up_total, (time.process_time() - cpu_s) / elapsed_s
+
+
+def _doing(run: Run) -> str:
+    return f"{run.mix.name}, {run.concurrency} at a time" if run.concurrency > 1 else f"{run.mix.name}, alone"
+
+
+async def _status(pool: Pool) -> ReplicaStatus:
+    reply = await fetch(pool, "GET", b"/ready")
+    status = _decoded(reply, ReplicaStatus)
+    if status.state != "ready":
+        raise InvalidState(f"The replica is not ready but {status.state}.")
+    return status
+
+
+async def _load(pool: Pool) -> LoadReport:
+    return _decoded(await fetch(pool, "GET", b"/load"), LoadReport)
+
+
+def _decoded(reply: Response, kind: type[Document]) -> Document:
+    try:
+        return msgspec.json.decode(reply.body, type=kind)
+    except msgspec.MsgspecError:
+        raise ModelFailed("The replica does not say how it is; it may be of another version of Steelyard.") from None
+
+
+async def _prompts(pool: Pool, spec: CalibrationSpec, status: ReplicaStatus) -> tuple[Prompts, Limits]:
+    prompts = Prompts(status.task, spec.seed)
+    cached = 0
+    for words in _PROBE_WORDS:
+        body = prompts.probe(words)
+        reply = await fetch(
+            pool,
+            "POST",
+            prompts.path,
+            headers=[(b"content-type", b"application/json")],
+            body=body,
+            timeout_s=_PROBE_TIMEOUT_S,
+        )
+        counted = counted_of(reply.body)
+        if reply.status != 200 or counted is None:
+            raise ModelFailed(f"The model did not answer a short prompt: {_first_words(reply)}")
+        prompts.learn(words, counted.prompt_tokens)
+        cached = counted.cached_tokens
+    limits = Limits(
+        max_concurrency=min(status.max_concurrency, _MOST_LANES[True]),
+        max_context=status.context_length or 0,
+        caches=cached > 0,
+    )
+    return prompts, limits
+
+
+async def _rows(pool: Pool, spec: CalibrationSpec, status: ReplicaStatus) -> tuple[Rows, Limits]:
+    example = await asyncio.to_thread(_example, spec)
+    rows = None if example is None else rows_of_example(example)
+    if rows is None:
+        rows = rows_of_metadata((await fetch(pool, "GET", b"/v2/model")).body)
+    if rows is None:
+        raise InvalidState("The model has neither an input example nor a signature, so there is nothing to ask it.")
+    return rows, Limits(min(status.max_concurrency, _MOST_LANES[False]), max_rows=rows.max_rows)
+
+
+def _example(spec: CalibrationSpec) -> bytes | None:
+    try:
+        return inspect_package(resolve(spec.model_uri, spec.model_version)).example
+    except SteelyardError:
+        return None  # what serves need not be readable from here
+
+
+def _first_words(reply: Response) -> str:
+    return reply.body[:200].decode(errors="replace")
+
+
+def _target(given: LatencyTarget | None) -> Target | None:
+    return None if given is None else Target(given.first_token_s, given.per_token_s, given.whole_s)
+
+
+def _result(
+    spec: CalibrationSpec,
+    status: ReplicaStatus,
+    outcome: Outcome,
+    found: Fit,
+    *,
+    notes: list[str],
+    created_ms: int,
+    took_s: float,
+) -> Calibration:
+    errors = evaluate(found.cost, [item.observation for item in outcome.held_out])
+    sizes = {
+        "input_tokens": outcome.sizes.input_tokens,
+        "output_tokens": outcome.sizes.output_tokens,
+        "rows": outcome.sizes.rows,
+    }
+    return Calibration(
+        endpoint=spec.endpoint,
+        served_entity=spec.served_entity,
+        model_uri=spec.model_uri,
+        model_version=spec.model_version,
+        runtime=status.runtime,
+        hardware=hardware(),
+        created_ms=created_ms,
+        took_s=took_s,
+        complete=outcome.complete,
+        concurrency=outcome.concurrency,
+        target=LatencyTarget(
+            first_token_s=outcome.target.first_token_s,
+            per_token_s=outcome.target.per_token_s,
+            whole_s=outcome.target.whole_s,
+        ),
+        coefficients={term.value: value for term, value in found.cost.coefficients.items()},
+        held_out_median_error=None if errors is None else errors.median,
+        held_out_p95_error=None if errors is None else errors.p95,
+        cross_validated_median_error=None if found.cross_validated is None else found.cross_validated.median,
+        largest={name: size for name, size in sizes.items() if size},
+        notes=notes,
+        windows=[
+            *(_window(item, found.cost, held_out=False) for item in outcome.grid),
+            *(_window(item, found.cost, held_out=True) for item in outcome.held_out),
+        ],
+    )
+
+
+def _window(item: Measured, cost: LinearCost, *, held_out: bool) -> MixMeasured:
+    observation = item.observation
+    return MixMeasured(
+        mix=observation.mix,
+        concurrency=item.concurrency,
+        held_out=held_out,
+        in_target=item.in_target,
+        totals={term.value: total for term, total in zip(TERMS, observation.totals, strict=True) if total},
+        seconds=observation.seconds,
+        predicted_s=predicted_s(cost, observation),
+    )
