@@ -6,10 +6,11 @@ replica says it had cached, and which replicas left or were flushed.
 a replica's least recently used go first, to the precision of a generation: `GENERATIONS` = 8 to a replica's share, or
 to `EXPIRY_S` = 1,800 s without use. `TRUST_WEIGHT` = 0.1: of the newest report in the share of what is believed that
 turns out to be there. `MOST_LEVELS` = 8 lengths of a prefix are told apart in a decision. Of a prompt's blocks the
-first `EXACT` = 16 are entries, and `EXACT` / 2 more for every doubling of its length.
+first `EXACT` = 16 are entries, `EXACT` / 2 more for every doubling of its length, and its last.
 **Trade-offs** Replicas are not asked: no event stream, and no message between them and the router. A hash is chained,
 so whoever holds a block holds all before it: the longest prefix is found by bisection, and not every block need be
-kept. A prompt of 1,000 blocks takes 64 entries, and what is believed of it is an eighth short at worst.
+kept. A prompt of 1,000 blocks takes 64 entries. The next turn of a conversation finds exactly what the last one sent;
+of other prefixes (a system prompt) an eighth may be missed.
 **Failure modes** A block that a replica dropped is credited until it reports less; then all that it used before that
 block is dropped too (caches drop the least recently used first), and a cache that keeps less than is believed, or
 nothing, loses trust in proportion. A block that was only promised (its first request is on the way) is credited, but
@@ -36,7 +37,10 @@ UNCONFIRMED = -1  # in the place of a generation
 Summary = dict[str, list[tuple[float, list[int]]]]
 
 # The lengths of a prefix that are entries; their step doubles as they do.
-_DEPTHS = [*range(1, EXACT), *(length << octave for octave in range(1, 20) for length in range(EXACT // 2, EXACT))]
+_DEPTHS: list[int] = [
+    *range(1, EXACT),
+    *(length << octave for octave in range(1, 20) for length in range(EXACT // 2, EXACT)),
+]
 
 
 class _Generation:
@@ -127,12 +131,18 @@ class PrefixIndex:
                 low = middle + 1
             else:
                 high = middle
-        return _DEPTHS[low - 1] if low else 0
+        if not low:
+            return 0
+        depth = _DEPTHS[low - 1]
+        for longer in range(min(_DEPTHS[low] - 1, len(blocks)), depth, -1):  # a prompt may have ended here
+            if blocks[longer - 1] in used:
+                return longer
+        return depth
 
     def levels(self, blocks: Sequence[int]) -> list[tuple[int, int]]:
         """Who holds how many blocks, as pairs of a number and the set of those that hold so many and no more.
 
-        The longest prefix first; at most `MOST_LEVELS` pairs, the last of which then stands for all that hold less.
+        The longest prefix first; beyond `MOST_LEVELS` pairs, the last of which then stands for all that hold less.
         """
         found: list[tuple[int, int]] = []
         holders = self._holders
@@ -148,13 +158,19 @@ class PrefixIndex:
                     high = middle
             if not low:
                 break
-            if len(found) == MOST_LEVELS - 1:
+            depth = _DEPTHS[low - 1]
+            for longer in range(min(_DEPTHS[low] - 1, len(blocks)), depth, -1):  # prompts may have ended here
+                level = holders.get(blocks[longer - 1], 0) & ~seen
+                if level:
+                    found.append((longer, level))
+                    seen |= level
+            if len(found) >= MOST_LEVELS - 1:
                 found.append((1, holders.get(blocks[0], 0) & ~seen))
                 break
-            depth = _DEPTHS[low - 1]
             level = holders[blocks[depth - 1]] & ~seen
-            found.append((depth, level))
-            seen |= level
+            if level:
+                found.append((depth, level))
+                seen |= level
             high = low - 1
         return found
 
@@ -321,7 +337,11 @@ class PrefixIndex:
 
 def _entries(blocks: Sequence[int]) -> list[int]:
     """The blocks of a prompt that are kept, the head last: it is dropped last."""
-    return [blocks[_DEPTHS[index] - 1] for index in range(bisect_right(_DEPTHS, len(blocks)) - 1, -1, -1)]
+    count = bisect_right(_DEPTHS, len(blocks))
+    entries = [blocks[_DEPTHS[index] - 1] for index in range(count - 1, -1, -1)]
+    if count and _DEPTHS[count - 1] != len(blocks):
+        entries.insert(0, blocks[-1])
+    return entries
 
 
 def _lowest(bits: int) -> int:

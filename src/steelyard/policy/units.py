@@ -46,7 +46,8 @@ class Features:
         self.rows = rows  # of a classic model's input
 
     def __repr__(self) -> str:
-        return f"Features({', '.join(f'{name}={getattr(self, name):g}' for name in self.__slots__)})"
+        names = ("input_tokens", "cached_tokens", "output_tokens", "image_tokens", "rows")
+        return f"Features({', '.join(f'{name}={getattr(self, name):g}' for name in names)})"
 
 
 class Term(StrEnum):

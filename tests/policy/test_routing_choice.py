@@ -1,0 +1,107 @@
+"""Weigh where costs differ, count where they do not; and the choice does not flip by itself."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steelyard.policy.expected_wait import ExpectedWait
+from steelyard.policy.ledger import Ledger
+from steelyard.policy.routing import Ask, Candidate, PowerOfTwoChoices, Reason
+from steelyard.policy.routing_choice import CostSpread, WeighOrCount
+from steelyard.policy.units import GUESS, Features
+
+
+def fleet(count=4, limit=1000):
+    ledger, rng = Ledger(), Random(1)
+    chooser = WeighOrCount(ExpectedWait(ledger, rng), PowerOfTwoChoices(ledger, rng))
+    return [Candidate(ledger.account(f"r{number}"), limit) for number in range(count)], chooser
+
+
+def serve(chooser, candidates, ask):
+    decision = chooser.choose(candidates, 0.0, ask)
+    decision.entry.settle(decision.entry.charged_mmu)
+    chooser.settled(decision, ask, 1.0, None)
+    return decision.reason
+
+
+def chat(input_tokens, output_tokens=10.0, blocks=()):
+    return Ask(Features(input_tokens=input_tokens, output_tokens=output_tokens), GUESS, blocks, 16.0)
+
+
+def test_uniform_requests_are_counted():
+    candidates, chooser = fleet()
+    row = Ask(Features(rows=1), GUESS)
+    assert serve(chooser, candidates, row) is Reason.SOONEST
+    assert {serve(chooser, candidates, row) for _ in range(50)} == {Reason.LEAST_BUSY}
+
+
+def test_requests_that_differ_are_weighed():
+    candidates, chooser = fleet()
+    rng = Random(2)
+    for _ in range(50):
+        serve(chooser, candidates, chat(rng.expovariate(1 / 500), rng.expovariate(1 / 100)))
+    assert chooser.weighs
+    assert serve(chooser, candidates, chat(100)) is Reason.SOONEST
+
+
+def test_what_could_be_cached_counts_also_while_all_of_it_is_missed():
+    """Prompts of one length, each a session of its own: whoever counts would spread them and lose their caches."""
+    candidates, chooser = fleet()
+    for number in range(300):
+        serve(chooser, candidates, chat(1600, 20, tuple(hash((number, n)) for n in range(100))))
+    assert chooser.weighs
+
+
+def test_prefixes_that_hardly_save_anything_are_counted():
+    candidates, chooser = fleet()
+    for number in range(300):
+        serve(chooser, candidates, chat(32, 500, (hash(number), hash((number, 1)))))
+    assert not chooser.weighs
+
+
+def test_the_choice_follows_the_traffic_both_ways():
+    candidates, chooser = fleet()
+    rng = Random(3)
+    told = []
+    for phase in range(4):
+        for _ in range(3000):
+            serve(chooser, candidates, chat(100, 10 if phase % 2 else rng.choice([1, 300])))
+        told.append(chooser.weighs)
+    assert told == [True, False, True, False]
+
+
+def test_costs_between_the_bounds_do_not_flip_the_choice():
+    candidates, chooser = fleet()
+    rng = Random(4)
+    flips, before = 0, chooser.weighs
+    for _ in range(5000):
+        serve(chooser, candidates, chat(0, rng.uniform(50, 115)))  # a variation of about 0.23
+        flips += chooser.weighs is not before
+        before = chooser.weighs
+    assert flips <= 3
+
+
+def test_a_request_that_waits_counts_once():
+    candidates, chooser = fleet(1, limit=1)
+    rng = Random(5)
+    for _ in range(60):
+        running = chooser.choose(candidates, 0.0, chat(0, rng.choice([1, 300])))
+        for _ in range(100):
+            assert chooser.choose(candidates, 0.0, chat(0, 1)) is None
+        running.entry.settle(5)
+    assert chooser.spread.variation() > 0.5
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=150))
+def test_the_variation_is_that_of_the_costs(costs):
+    spread = CostSpread()
+    for cost in costs:
+        spread.add(cost)
+    mean = sum(costs) / len(costs)
+    if not mean:
+        assert spread.variation() is None
+    else:
+        deviation = (sum((cost - mean) ** 2 for cost in costs) / len(costs)) ** 0.5
+        assert spread.variation() == pytest.approx(deviation / mean, rel=1e-3, abs=1e-3)
