@@ -44,7 +44,7 @@ def test_a_busy_replica_works_off_about_a_thousand_units_a_second(prompt: int, a
     """The price follows from the speed by a typical batch, not by a fit: within a third at the load it stands for."""
     model = BatchSpeed(max_running=32, max_waiting=10_000)  # the typical batch, always full
     requests = [SimRequest(0.0, prompt, answer) for _ in range(200)]
-    load = Scaled(Trace("same", requests, 256, 1.0), requests, 1, 1.0, 1.0, 1.0)
+    load = Scaled(Trace("same", requests, 256, 1.0), requests, 1, 1.0, 1.0, 0.0, 1.0)
     took_s = routing.run(load, "round-robin", model, 1, 1).ended_s
     mmu = 200 * model.cost().mmu(Features(input_tokens=prompt, output_tokens=answer))
     assert mmu / 1e6 / took_s == pytest.approx(1.0, abs=1 / 3)

@@ -65,7 +65,7 @@ def test_a_dead_replica_breaks_only_what_had_begun_to_answer() -> None:
 
 def test_what_no_replica_can_hold_is_refused() -> None:
     trace = Trace("long", [SimRequest(0.0, 10**7, 1), SimRequest(0.5, 10, 1)], 256, 1.0)
-    run = routing.run(Scaled(trace, trace.requests, 1, 1.0, 1.0, 1.0), "round-robin", MODEL, 1, 1)
+    run = routing.run(Scaled(trace, trace.requests, 1, 1.0, 1.0, 0.0, 1.0), "round-robin", MODEL, 1, 1)
     assert [answer.outcome for answer in run.answers] == [Outcome.REFUSED, Outcome.FINISHED]
 
 
@@ -99,7 +99,7 @@ def test_a_score_counts_what_came_after_the_warm_up_and_what_was_lost() -> None:
         answered(8, 8.0, 0.1, 0.5, Outcome.FINISHED, 32),  # too slow between tokens
         answered(9, 9.0, 0.1, 0.01, Outcome.BROKEN, 0),
     ]
-    load = Scaled(Trace("t", requests, 16, 10.0), requests, 1, 1.0, 10.0, 1.0)
+    load = Scaled(Trace("t", requests, 16, 10.0), requests, 1, 1.0, 10.0, 2.0, 1.0)
     run = Run(MODEL_UNITS, answers, [30, 10, None], [1.0, 0.5, 1.0], [1_000, 3_000], 2, 0, 10.0)
     score = scored([(load, run)], MODEL, 3)
     assert (score.requests, score.lost) == (8, 1)

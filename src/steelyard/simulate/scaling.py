@@ -18,6 +18,8 @@ from steelyard.simulate.reuse import pooled_cached_tokens
 COMMON_SHARE = 0.05  # of the prompts: what so many begin with is the workload's, not a conversation's
 CACHE_SHARE = 0.5  # of all memory, taken to hold what may be reused; the rest serves what runs
 ROUNDS = 2  # the load depends on what is reused, and what is reused on the copies
+WARM_UP = 0.2  # of a cell's requests: they load the replicas and fill the caches, and are not scored
+COLD = 2.0  # how much slower they come where caches matter: cold conversations all at once are an overload of their own
 SAMPLE_REPLICAS = 8  # what is reused per replica hardly depends on how many there are: it is found on a small fleet
 
 
@@ -41,6 +43,7 @@ class Scaled:
     copies: int
     stretch: float  # of every copy's time; 1: none
     duration_s: float
+    warm_s: float  # what arrives before is not scored
     mean_mu: float
 
 
@@ -50,16 +53,27 @@ def scaled(trace: Trace, size: Size, cost: CostModel, kv_tokens: int, seed: int)
     The load counts prompts as reused that a pool of half the replicas' memory would hold: what a fleet is sized for is
     neither that nothing is reused nor that all could be.
     """
-    mean_mu = _mean_mu(trace.requests, [0] * len(trace.requests), cost)
+    uncached = [0] * len(trace.requests)
+    whole_mu = mean_mu = _mean_mu(trace.requests, uncached, cost)
     if trace.has_prefixes:
         replicas = min(size.replicas, SAMPLE_REPLICAS)
         sample = replace(size, replicas=replicas, capacity=size.capacity * replicas / size.replicas)
         for _ in range(ROUNDS):
-            requests = _superposed(trace, sample, mean_mu, seed).requests
+            requests = _superposed(trace, sample, mean_mu, seed)[0]
             cached = pooled_cached_tokens(requests, trace.block_tokens, int(replicas * kv_tokens * CACHE_SHARE))
-            warm = len(cached) // 5
+            warm = int(WARM_UP * len(cached))
             mean_mu = _mean_mu(requests[warm:], cached[warm:], cost)
-    return _superposed(trace, size, mean_mu, seed)
+    requests, copies, window_s = _superposed(trace, size, mean_mu, seed)
+    # What fell into this window is more or less than the trace's mean: stretch its time to the load that is wanted.
+    window_mu = _mean_mu(requests, [0] * len(requests), cost) * len(requests) * mean_mu / whole_mu
+    duration_s = window_mu / (size.utilisation * size.capacity * 1000.0)
+    stretch = duration_s / window_s
+    warm_s = WARM_UP * duration_s
+    slow = COLD if trace.has_prefixes else 1.0
+    for request in requests:
+        at_s = request.arrival_s * stretch
+        request.arrival_s = at_s * slow if at_s < warm_s else at_s + (slow - 1) * warm_s
+    return Scaled(trace, requests, copies, stretch, duration_s + (slow - 1) * warm_s, warm_s * slow, mean_mu)
 
 
 def _mean_mu(requests: list[SimRequest], cached: list[int], cost: CostModel) -> float:
@@ -78,26 +92,27 @@ def price(request: SimRequest, cached_tokens: int, cost: CostModel) -> int:
     )
 
 
-def _superposed(trace: Trace, size: Size, mean_mu: float, seed: int) -> Scaled:
+def _superposed(trace: Trace, size: Size, mean_mu: float, seed: int) -> tuple[list[SimRequest], int, float]:
+    """Requests of about the wanted number of copies, how many those are, and the window (in the trace's own time)."""
     base, period_s = trace.requests, trace.duration_s
     wanted_rate = size.utilisation * size.capacity * 1000.0 / mean_mu
     own_rate = len(base) / period_s
     copies = max(1, round(wanted_rate / own_rate))
-    stretch = copies * own_rate / wanted_rate
     count = size.requests_per_replica * size.replicas
-    window_s = min(size.share * period_s, count / (copies * own_rate))  # in the trace's own time
+    window_s = min(size.share * period_s, count / (copies * own_rate))
     rng = Random(f"{seed} {trace.name}")
     common = _common(base)
     requests: list[SimRequest] = []
-    for copy in range(copies):
-        begins_s = rng.random() * period_s
-        own = _Renamed(copy, common)
-        for request in base:
-            at_s = (request.arrival_s - begins_s) % period_s
-            if at_s < window_s:
-                requests.append(_copied(request, at_s * stretch, copy, own))
+    while not requests:  # a short window may miss all of a small trace
+        for copy in range(copies):
+            begins_s = rng.random() * period_s
+            own = _Renamed(copy, common)
+            for request in base:
+                at_s = (request.arrival_s - begins_s) % period_s
+                if at_s < window_s:
+                    requests.append(_copied(request, at_s, copy, own))
     requests.sort(key=lambda request: request.arrival_s)
-    return Scaled(trace, requests, copies, stretch, window_s * stretch, mean_mu)
+    return requests, copies, window_s
 
 
 def _common(requests: list[SimRequest]) -> frozenset[int]:

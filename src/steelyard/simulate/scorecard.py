@@ -17,7 +17,6 @@ from steelyard.simulate.reuse import ideal_cached_tokens
 from steelyard.simulate.routing import MODEL_UNITS, Run
 from steelyard.simulate.scaling import Scaled
 
-WARM_UP = 0.2  # of a cell's time: requests that arrive in it load the replicas and their caches, and are not scored
 ITL_TARGET_S = 0.1  # mean time between tokens
 TTFT_TARGET_S = 1.0  # and twice the time that its prompt takes alone
 
@@ -82,7 +81,7 @@ def scored(pairs: Sequence[tuple[Scaled, Run]], model: BatchSpeed, replicas: int
     balance: list[float] = []
     for scaled, run in pairs:
         ideal = ideal_cached_tokens(scaled.requests, scaled.trace.block_tokens)
-        counted = [answer for answer in run.answers if answer.arrived_s >= WARM_UP * scaled.duration_s]
+        counted = [answer for answer in run.answers if answer.arrived_s >= scaled.warm_s]
         ideal_tokens += sum(ideal[answer.number] for answer in counted)
         cached_tokens += sum(answer.cached_tokens for answer in counted)
         answers += counted
