@@ -17,6 +17,9 @@ DATA_PATH = {  # by room
     "policy": [
         "affinity",
         "expected_wait",
+        "fair_queue",
+        "fair_share",
+        "lazy_heap",
         "ledger",
         "marks",
         "prefix_index",
@@ -24,6 +27,7 @@ DATA_PATH = {  # by room
         "routing_choice",
         "speed",
         "units",
+        "waiting",
     ],
     "replica": ["app", "batcher", "exchange", "lanes", "load", "measures", "native", "queries"],
     "router": ["app", "dispatch", "exchange", "forward", "identity", "inbound", "measures", "table"],

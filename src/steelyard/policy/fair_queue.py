@@ -91,9 +91,9 @@ class FairQueue(Generic[T]):
 
     def offer(self, place: Place[T]) -> Offer[T]:
         """Let it wait if there is room, or room can be made."""
-        need = self._excess(place)
         gave_way: list[Place[T]] = []
-        if need.any_above_zero:
+        need = self._excess(place)
+        if need is not None:
             plan = self._plan(place, need)
             if plan is None:
                 return Offer(_full(need), gave_way)
@@ -188,14 +188,16 @@ class FairQueue(Generic[T]):
         self._forget(place)
         self._classes[place.priority].leave(place, why)
 
-    def _excess(self, place: Place[T]) -> Load:
-        """What must give way for it. Of mmu never more than there is: one that is heavier than all may come alone."""
+    def _excess(self, place: Place[T]) -> Load | None:
+        """What must give way for it; None: there is room. One that is heavier than the bound needs all mmu to itself,
+        and no more."""
         load, bounds = self.load, self._bounds
-        return Load(
-            load.requests + 1 - bounds.requests,
-            min(load.mmu, load.mmu + place.cost_mmu - bounds.mmu),
-            load.body_bytes + place.body_bytes - bounds.body_bytes,
-        )
+        requests = load.requests + 1 - bounds.requests
+        mmu = min(load.mmu, load.mmu + place.cost_mmu - bounds.mmu)
+        body_bytes = load.body_bytes + place.body_bytes - bounds.body_bytes
+        if requests > 0 or mmu > 0 or body_bytes > 0:
+            return Load(requests, mmu, body_bytes)
+        return None
 
     def _plan(self, place: Place[T], need: Load) -> list[Place[T]] | None:
         """Those of its own class that must give way besides lower ones. None: they may not, or it is not enough."""
