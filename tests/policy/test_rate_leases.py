@@ -104,15 +104,15 @@ def skewed(routers, skew):
 
 
 @pytest.mark.parametrize("limit", [600, 60_000])
-@pytest.mark.parametrize("skew", [1, 3, 1000])
+@pytest.mark.parametrize("skew", [1, 1000])
 @pytest.mark.parametrize("routers", [1, 2, 3, 4])
 def test_no_minute_sees_more_than_the_limit_and_hardly_less_is_used(routers, skew, limit):
     rng = Random(routers * 1000 + skew)
     fleet = Fleet(limit, routers, rng)
-    demand(fleet, rng, skewed(routers, skew), 3, 600, [1] if limit == 600 else [10, 40, 250])
-    fleet.run(600)
+    demand(fleet, rng, skewed(routers, skew), 3, 420, [1] if limit == 600 else [40, 100, 600])
+    fleet.run(420)
     assert fleet.fullest_minute() <= limit
-    assert fleet.used(0, 600) >= 0.95
+    assert fleet.used(0, 420) >= 0.95
 
 
 def test_shares_follow_demand_that_moves():
@@ -271,5 +271,5 @@ class Messages(RuleBasedStateMachine):
         assert sum(self.allocator.shares().values()) <= self.limit
 
 
-Messages.TestCase.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)
+Messages.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
 TestMessages = Messages.TestCase
