@@ -135,7 +135,7 @@ def test_synthetic_loads_are_drawn_by_seed_and_in_order(name: str) -> None:
 @pytest.mark.parametrize("replicas", [2, 16])
 def test_scaling_brings_the_wanted_load(name: str, replicas: int) -> None:
     trace = SYNTHETIC[name](1)
-    size = Size(replicas, float(replicas), 0.6, share=0.2, requests_per_replica=1_000)
+    size = Size(replicas, float(replicas), 0.6, share=0.2, requests_per_replica=300)
     cell = scaled(trace, size, MODEL.cost(), MODEL.kv_tokens, seed=1)
     cached = pooled_cached_tokens(cell.requests, trace.block_tokens, replicas * MODEL.kv_tokens // 2)
     mmu = sum(

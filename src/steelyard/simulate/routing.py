@@ -50,16 +50,6 @@ UNDERESTIMATED = 1.25  # an answer longer than was thought is thought to become 
 REFUSED_S = 1.0  # how long a replica that refused is left alone
 
 
-class SimCandidate(Candidate):
-    """What the router knows of a simulated replica, and the connection to it."""
-
-    __slots__ = ("replica",)
-
-    def __init__(self, ledger: Ledger, replica: Replica[Exchange], limit: int) -> None:
-        super().__init__(ledger.account(f"replica-{replica.index}"), limit)
-        self.replica = replica
-
-
 class Exchange:
     """One request in the router."""
 
@@ -82,7 +72,7 @@ class Exchange:
         self.arrived_s = arrived_s
         self.ask: Ask | None = None
         self.attempts = 0
-        self.decision: Decision[SimCandidate] | None = None
+        self.decision: Decision[Candidate] | None = None
         self.first_token_s = float("nan")
         self.expected_tokens = 0.0
         self.followed_tokens = 0
@@ -128,9 +118,9 @@ class _Router:
             for index in range(replicas)
         ]
         limit = model.max_running + model.max_waiting
-        self._candidates: Sequence[SimCandidate] = [
-            SimCandidate(self._ledger, replica, limit) for replica in self._replicas
-        ]
+        # Candidates are compiled where the data path is, and then cannot be derived from: replicas are found by name.
+        self._by_name = {f"replica-{replica.index}": replica for replica in self._replicas}
+        self._candidates: Sequence[Candidate] = [Candidate(self._ledger.account(name), limit) for name in self._by_name]
         self._waiting: deque[Exchange] = deque()
         self._answers: list[Answer] = []
         self._decision_ns: list[int] = []
@@ -192,7 +182,7 @@ class _Router:
                 return
             request = exchange.request
             attempt = Attempt(exchange, request.input_tokens, request.output_tokens, request.blocks, request.end_blocks)
-            if not decision.replica.replica.submit(attempt):
+            if not self._replica_of(decision).submit(attempt):
                 decision.entry.settle()
                 self._chooser.settled(decision, ask, now_s, None)
                 decision.replica.mark.until_s = now_s + REFUSED_S
@@ -202,6 +192,9 @@ class _Router:
             exchange.decision = decision
             exchange.attempts += 1
             exchange.followed_tokens = 0
+
+    def _replica_of(self, decision: Decision[Candidate]) -> Replica[Exchange]:
+        return self._by_name[decision.replica.account.replica]
 
     # Answers back
 
@@ -231,7 +224,7 @@ class _Router:
         decision.entry.settle(actual_mmu)
         self._chooser.settled(decision, ask, self._events.clock.now_s, float(sequence.cached_tokens))
         self._lengths.learn(str(request.tenant), request.output_tokens)
-        self._work_mmu[decision.replica.replica.index] += actual_mmu
+        self._work_mmu[self._replica_of(decision).index] += actual_mmu
         self._end(exchange, Outcome.FINISHED, sequence.cached_tokens)
         self._dispatch()
 
@@ -257,7 +250,7 @@ class _Router:
                 first_token_s=exchange.first_token_s,
                 end_s=self._events.clock.now_s,
                 cached_tokens=cached_tokens,
-                replica=-1 if exchange.decision is None else exchange.decision.replica.replica.index,
+                replica=-1 if exchange.decision is None else self._replica_of(exchange.decision).index,
                 attempts=exchange.attempts,
             )
         )
@@ -281,7 +274,8 @@ class _Router:
 
     def _die(self, which: int) -> None:
         replica = self._replicas[which]
-        self._ledger.retire(f"replica-{replica.index}")
-        self._candidates = [candidate for candidate in self._candidates if candidate.replica is not replica]
+        name = f"replica-{replica.index}"
+        self._ledger.retire(name)
+        self._candidates = [candidate for candidate in self._candidates if candidate.account.replica != name]
         replica.die()
         self._dispatch()
