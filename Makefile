@@ -22,7 +22,7 @@ help: ## Show the targets
 
 install: $(BUILT) ## Create .venv and install Steelyard with all that its tests need
 
-$(STAMP): pyproject.toml setup.py constraints.txt Makefile
+$(STAMP): pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else "Steelyard needs Python 3.11 or newer, and $(PYTHON) is %d.%d. Use make PYTHON=/path/to/python3.11 …" % v[:2])'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (a few minutes the first time)…"
@@ -33,7 +33,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt Makefile
 	done
 	@touch $@ $(BUILT)
 
-$(BUILT): $(SOURCES) | $(STAMP)
+$(BUILT): $(SOURCES) setup.py | $(STAMP)
 	@echo "Compiling what was edited of the data path (a minute)…"
 	@$(BIN)/python setup.py -q build_ext --inplace
 	@touch $@
@@ -58,7 +58,7 @@ format: $(STAMP) ## Format the code and fix what ruff can fix
 	$(BIN)/ruff format .
 
 bench: $(BUILT) ## Benchmarks (nginx and wrk are compared with when they are installed)
-	@for name in router classic; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
+	@for name in router classic trees worker_batching fair_queue routing_decision; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 peers: $(STAMP) ## Create .peers/: the other servers for benchmarks/classic.py --peers (1 GB)
 	$(BIN)/python benchmarks/peers/install.py $(ARGS)
