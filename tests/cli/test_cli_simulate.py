@@ -35,7 +35,8 @@ def test_the_table_fits_and_plots_are_written(tmp_path: Path, capsys: pytest.Cap
     shown = capsys.readouterr().out
     assert "uniform-short × 8" in shown
     assert "of 1 cells" in shown
-    assert max(map(len, shown.splitlines())) <= 90
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown
     assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == 2
     assert (tmp_path / "ttft_p99_s.png").stat().st_size > 1_000
     assert not (tmp_path / "hit_of_ideal.png").exists()  # nothing could be reused

@@ -135,9 +135,9 @@ def _figure(one: Standing) -> str:
 def _table(scores: list[Score]) -> Table:
     from rich.table import Table
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1))
     table.add_column("trace × replicas", no_wrap=True)
-    for title in ("hit/ideal", "TTFT p50", "p99 (s)", "ITL (ms)", "goodput", "max/mean", "decision"):
+    for title in ("hit", "TTFT p50", "p99 s", "ITL ms", "good %", "max/mean", "µs"):
         table.add_column(title, justify="right", no_wrap=True)
     cell: tuple[str, int] | None = None
     for score in scores:
@@ -150,9 +150,9 @@ def _table(scores: list[Score]) -> Table:
             f"{score.ttft_p50_s:.3f}",
             f"{score.ttft_p99_s:.3f}",
             f"{1000 * score.itl_p99_s:.0f}",
-            f"{100 * score.goodput:.1f} %",
+            f"{100 * score.goodput:.1f}",
             f"{score.max_over_mean:.2f}",
-            f"{score.decision_us:.0f} µs",
+            f"{score.decision_us:.0f}",
         )
     return table
 
