@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from steelyard.errors import SteelyardError
 from steelyard.protocols.inputs import Inputs, join
-from steelyard.protocols.mlflow import to_frame
+from steelyard.protocols.mlflow import to_frame, to_plain
 from steelyard.protocols.query import Dialect
 from steelyard.worker.joined import Joined, alike
 from steelyard.worker.parts import Evidence, divide, form_of
@@ -49,6 +49,8 @@ ANSWERS = {
     "texts": "np.array([s if s else 'none' for s in scores])",
     "matrix": "np.array([[s or 0, 1] for s in scores])",
     "list": "scores",
+    "list of a series": "pd.Series(scores).tolist()",
+    "objects of a frame": "pd.DataFrame({'score': scores, 'n': model_input['n']}).to_dict('records')",
     "objects": "[{'score': s} for s in scores]",
     "dict": "{'score': scores, 'n': model_input['n'].to_numpy(), 'x': np.array([s or 0 for s in scores])}",
     "wandering": "pd.DataFrame([{'n': n, **({'x': 1} if n % 3 else {})} for n in model_input['n'].tolist()])",
@@ -188,6 +190,62 @@ def test_a_null_of_one_request_never_makes_floats_of_anothers_integers(insides):
         assert told == one_by_one(inside, queries)
     assert b'"score":4,' in told[1][0]
     assert "types" in together.apart  # such a model's requests do not share calls any more
+
+
+PASSED_ON = {
+    "list of a series": lambda scores: pd.Series(scores).tolist(),
+    "list of an array": lambda scores: np.array([s or 0 for s in scores]).tolist(),
+    "lists of a matrix": lambda scores: np.array([[s or 0, 1] for s in scores]).tolist(),
+    "list of scalars": lambda scores: list(np.array([s or 0 for s in scores])),
+    "list of texts": lambda scores: np.array([s or "none" for s in scores]).tolist(),
+    "list of truths": lambda scores: np.array([s or False for s in scores]).tolist(),
+    "objects of an array": lambda scores: np.array([s or 0 for s in scores]).astype(object),
+    "objects of a frame": lambda scores: pd.DataFrame({"score": scores, "x": 1}).to_dict("records"),
+    "dict of lists": lambda scores: pd.DataFrame({"score": scores, "x": 1}).to_dict("list"),
+    "series of objects": lambda scores: pd.Series(pd.Series(scores).tolist(), dtype=object),
+    "arrays in a list": lambda scores: [np.array([s, 1]) for s in pd.Series(scores).tolist()],
+    "numbers as categories": lambda scores: pd.Series(scores).astype("category"),
+}
+
+
+@pytest.mark.parametrize("seen", [[2.5], [4], [None], [1, 4.0], [2.5, None], [4, 2.5, None], [1, 4, 4.0, 2.5, None]])
+@pytest.mark.parametrize("name", PASSED_ON)
+def test_types_that_a_column_gave_its_values_are_noticed_behind_it(name, seen):
+    """Whatever was seen alone, often enough: no other request's values change what an answer is."""
+    answer, evidence, rng = PASSED_ON[name], Evidence(), np.random.default_rng(7)
+    for score in seen * 20:
+        evidence.learn(answer([score]), 1)
+    for _ in range(50):
+        scores = [[1, 4, 4.0, 2.5, None][place] for place in rng.integers(0, 5, 3)]
+        output = answer(scores)
+        form = form_of(output, 3)
+        for place, part in enumerate(divide(output, [1, 1, 1])):
+            if scores[place] in seen and evidence.vouches(form, place, place + 1):
+                assert repr(to_plain(part)) == repr(to_plain(answer([scores[place]])))
+
+
+@pytest.mark.parametrize(
+    "output",
+    [[1, 3, 5], [0.5, 2.0, 7.25], ["a", "b", "7"], [None, "a", "b"], [{"a": 1, "b": 0.5, "c": [1, 0]}] * 3,
+     [[0.5, 0.25], [1.0, 0.0], [0.5, 0.5]], {"a": [1, 2, 3], "b": ["x", "y", "z"]}, np.array([True, False, True])],
+    ids=repr,
+)  # fmt: skip
+def test_values_of_one_type_are_vouched_for(output):
+    evidence = Evidence()
+    for _ in range(8):
+        for part in divide(output, [1, 1, 1]):
+            evidence.learn(part, 1)
+    form = form_of(output, 3)
+    assert all(evidence.vouches(form, place, place + 1) for place in range(3))
+    assert not evidence.apart
+
+
+def test_an_output_of_ever_other_keys_ends_what_is_remembered():
+    evidence = Evidence()
+    for number in range(3000):
+        evidence.learn([{f"key {number}": 1}], 1)
+    assert "too many forms" in evidence.apart
+    assert sum(map(len, evidence._times)) < 3000
 
 
 def test_the_frame_of_a_shared_call_has_the_dtypes_of_each_request(insides):
