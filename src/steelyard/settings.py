@@ -86,6 +86,11 @@ class Settings:
         return self.home / "runtimes"
 
     @property
+    def calibrations_dir(self) -> Path:
+        """What the requests of each served model version cost on this hardware, as calibration found it."""
+        return self.home / "calibrations"
+
+    @property
     def samples_dir(self) -> Path:
         return self.home / "samples"
 

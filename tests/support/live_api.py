@@ -12,6 +12,7 @@ import uvicorn
 
 from steelyard.control.api.app import build_app
 from steelyard.control.api.parts import Parts
+from steelyard.control.calibrations import Calibrations
 from steelyard.control.events import Events
 from steelyard.control.instruments import Instruments
 from steelyard.control.operations import Operations
@@ -72,7 +73,8 @@ class LiveApi:
             instruments=instruments,
         )
         operations = Operations(self._settings, self.store, reconciler, events)
-        app = build_app(Parts(self._settings, operations, snapshots, substrate, instruments))
+        calibrations = Calibrations(self._settings.calibrations_dir)
+        app = build_app(Parts(self._settings, operations, snapshots, substrate, instruments, calibrations))
 
         @app.get("/boom", include_in_schema=False)
         async def boom() -> None:

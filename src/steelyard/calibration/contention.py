@@ -1,8 +1,9 @@
 """How long a replica on this machine really worked in a window, so that other load does not look like its cost.
 
 `measure.py` asks at both ends of a window. Linux tells per thread how long it ran and how long it waited for a core.
-What the busiest thread of the replica's processes waited is not its cost; neither is a time in which it slept while
-the load generator was at work or waiting itself, for then it slept for want of requests. Reads /proc; never raises.
+The threads that compute in the busiest process work in step or in turns, so it went on only while none of them waited;
+and when all of the replica slept while the load generator was at work or waiting itself, it slept for want of requests.
+Reads /proc; never raises.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-Spent = dict[int, tuple[int, int]]  # by thread: nanoseconds that it ran, and that it waited for a core
+Spent = dict[tuple[int, int], tuple[int, int]]  # by process and thread: nanoseconds that it ran, and waited for a core
 
+_COMPUTES = 0.1  # of what the busiest thread ran
 _SESSION_FIELD = 3  # of /proc/<pid>/stat behind the name
 
 
@@ -44,27 +46,33 @@ class Contention:
 
 
 def worked_s(before: Moment, after: Moment, length_s: float) -> float:
-    """For how much of a window the replica worked, or waited for what is not a core and not its requests."""
-    ran_s, denied_s = _busiest(before.replica, after.replica)
-    generator_s = sum(_busiest(before.generator, after.generator))
-    if ran_s <= 0:
-        return length_s  # nothing is known of its threads
-    slept_s = max(0.0, length_s - ran_s - denied_s)
-    return min(length_s, ran_s + min(slept_s, max(0.0, length_s - generator_s)))
+    """For how much of a window the replica worked, or waited for what is neither a core nor its requests."""
+    threads = _between(before.replica, after.replica)
+    if not threads or length_s <= 0:
+        return length_s  # nothing is known of it
+    process, busiest_s, _ = max(threads, key=lambda thread: thread[1])
+    going = 1.0
+    for owner, ran_s, waited_s in threads:
+        if owner == process and ran_s >= _COMPUTES * busiest_s:
+            going *= max(0.0, 1 - waited_s / length_s)
+    generator_s = sum(ran_s + waited_s for _, ran_s, waited_s in _between(before.generator, after.generator))
+    slept_s = max(0.0, length_s - sum(ran_s + waited_s for _, ran_s, waited_s in threads))
+    starved_s = max(0.0, slept_s - max(0.0, length_s - generator_s))
+    return min(length_s, max(going * length_s - starved_s, busiest_s))
 
 
-def _busiest(before: Spent, after: Spent) -> tuple[float, float]:
-    """Seconds that the thread which ran most ran, and was denied a core."""
-    ran, denied = 0, 0
-    for thread, (ran_then, denied_then) in after.items():
-        ran_before, denied_before = before.get(thread, (0, 0))
-        if ran_then - ran_before > ran:
-            ran, denied = ran_then - ran_before, denied_then - denied_before
-    return ran / 1e9, denied / 1e9
+def _between(before: Spent, after: Spent) -> list[tuple[int, float, float]]:
+    """Process, seconds that it ran and seconds that it waited, of each thread that ran."""
+    found: list[tuple[int, float, float]] = []
+    for thread, (ran, waited) in after.items():
+        ran_before, waited_before = before.get(thread, (0, 0))
+        if ran > ran_before:
+            found.append((thread[0], (ran - ran_before) / 1e9, (waited - waited_before) / 1e9))
+    return found
 
 
 def _spent(tasks: Iterable[Path]) -> Spent:
-    return {int(task.name): spent for task in tasks if (spent := _schedstat(task)) is not None}
+    return {(int(task.parts[2]), int(task.name)): spent for task in tasks if (spent := _schedstat(task)) is not None}
 
 
 def _processes(session: int) -> list[Path]:

@@ -8,38 +8,26 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TypeVar
-
-import msgspec
 
 from steelyard.calibration.contention import Contention
 from steelyard.calibration.hardware import hardware
-from steelyard.calibration.lanes import Lanes, counted_of
+from steelyard.calibration.lanes import Lanes
 from steelyard.calibration.measure import measure
 from steelyard.calibration.progress import Progress
-from steelyard.calibration.prompts import Prompts
-from steelyard.calibration.rows import Rows, rows_of_example, rows_of_metadata
+from steelyard.calibration.subject import Subject, get_to_know, load_of
 from steelyard.contracts.cost import Calibration, CalibrationSpec, LatencyTarget, MixMeasured
-from steelyard.contracts.replica import LoadReport, ReplicaStatus
-from steelyard.errors import InvalidState, ModelFailed, SteelyardError
-from steelyard.packages.inspect import inspect_package
-from steelyard.packages.resolve import resolve
+from steelyard.contracts.replica import ReplicaStatus
+from steelyard.errors import ModelFailed
 from steelyard.policy.calibration_grid import CalibrationGrid, Measured, Outcome, Run, Target
-from steelyard.policy.calibration_shapes import Limits
 from steelyard.policy.cost_fit import Fit, evaluate, fit, predicted_s
 from steelyard.policy.units import TERMS, LinearCost
 from steelyard.wire.client import Pool
-from steelyard.wire.fetch import Response, fetch
 
 GENERATING_BUDGET_S = 420.0
 ROWS_BUDGET_S = 30.0
-_MOST_LANES = {True: 256, False: 64}  # by whether it generates: rows saturate a replica with few at once
-_PROBE_WORDS = (8, 96, 96)  # the last one tells whether the head of a prompt is kept
-_PROBE_TIMEOUT_S = 120.0
 _BUSY_CLIENT = 0.8  # of a core
 _OTHERS = 0.02  # of all answers
 
-Document = TypeVar("Document", bound=msgspec.Struct)
 Say = Callable[[int, int, str], None]  # windows done, about how many are left, what comes now
 
 
@@ -48,15 +36,14 @@ async def calibrate(spec: CalibrationSpec, say: Say) -> Calibration:
     began_s, created_ms = time.monotonic(), time.time_ns() // 1_000_000
     pool = Pool(spec.address)
     try:
-        status = await _status(pool)
         say(0, 1, "getting to know the model")
-        generates = status.context_length is not None
-        bodies, limits = await (_prompts(pool, spec, status) if generates else _rows(pool, spec, status))
-        budget_s = spec.budget_s or (GENERATING_BUDGET_S if generates else ROWS_BUDGET_S)
+        subject = await get_to_know(pool, spec)
+        limits = subject.limits
+        budget_s = spec.budget_s or (GENERATING_BUDGET_S if limits.generates else ROWS_BUDGET_S)
         grid = CalibrationGrid(limits, budget_s=budget_s, target=_target(spec.target), seed=spec.seed)
-        before = await _load(pool)
-        sent, busy = await _run(grid, spec, bodies, limits, say)
-        now = await _load(pool)
+        before = await load_of(pool)
+        sent, busy = await _run(grid, spec, subject, say)
+        now = await load_of(pool)
     finally:
         pool.close()
     outcome = grid.outcome()
@@ -72,21 +59,19 @@ async def calibrate(spec: CalibrationSpec, say: Say) -> Calibration:
     if (strangers := now.completed_total - before.completed_total - sent) > _OTHERS * sent:
         notes.append(f"{strangers} requests of others ran meanwhile; costs look higher than they are.")
     took_s = time.monotonic() - began_s
-    return _result(spec, status, outcome, found, notes=notes, created_ms=created_ms, took_s=took_s)
+    return _result(spec, subject.status, outcome, found, notes=notes, created_ms=created_ms, took_s=took_s)
 
 
-async def _run(
-    grid: CalibrationGrid, spec: CalibrationSpec, bodies: Prompts | Rows, limits: Limits, say: Say
-) -> tuple[int, float]:
+async def _run(grid: CalibrationGrid, spec: CalibrationSpec, subject: Subject, say: Say) -> tuple[int, float]:
     """Until the grid has seen enough. Returns the requests sent and the share of a core that this cost us."""
     progress = Progress()
-    lanes = Lanes(spec.address, bodies, progress, spec.seed)
+    lanes = Lanes(spec.address, subject.bodies, progress, spec.seed)
     contention = Contention(spec.pid)
     began_s, cpu_s, done = time.monotonic(), time.process_time(), 0
     try:
         while (run := grid.next()) is not None:
             say(done, grid.runs_left, _doing(run))
-            result = await measure(run, lanes, progress, contention, generates=limits.generates)
+            result = await measure(run, lanes, progress, contention, generates=subject.limits.generates)
             done += 1
             grid.observe(result, time.monotonic() - began_s)
     finally:
@@ -97,72 +82,6 @@ async def _run(
 
 def _doing(run: Run) -> str:
     return f"{run.mix.name}, {run.concurrency} at a time" if run.concurrency > 1 else f"{run.mix.name}, alone"
-
-
-async def _status(pool: Pool) -> ReplicaStatus:
-    reply = await fetch(pool, "GET", b"/ready")
-    status = _decoded(reply, ReplicaStatus)
-    if status.state != "ready":
-        raise InvalidState(f"The replica is not ready but {status.state}.")
-    return status
-
-
-async def _load(pool: Pool) -> LoadReport:
-    return _decoded(await fetch(pool, "GET", b"/load"), LoadReport)
-
-
-def _decoded(reply: Response, kind: type[Document]) -> Document:
-    try:
-        return msgspec.json.decode(reply.body, type=kind)
-    except msgspec.MsgspecError:
-        raise ModelFailed("The replica does not say how it is; it may be of another version of Steelyard.") from None
-
-
-async def _prompts(pool: Pool, spec: CalibrationSpec, status: ReplicaStatus) -> tuple[Prompts, Limits]:
-    prompts = Prompts(status.task, spec.seed)
-    cached = 0
-    for words in _PROBE_WORDS:
-        body = prompts.probe(words)
-        reply = await fetch(
-            pool,
-            "POST",
-            prompts.path,
-            headers=[(b"content-type", b"application/json")],
-            body=body,
-            timeout_s=_PROBE_TIMEOUT_S,
-        )
-        counted = counted_of(reply.body)
-        if reply.status != 200 or counted is None:
-            raise ModelFailed(f"The model did not answer a short prompt: {_first_words(reply)}")
-        prompts.learn(words, counted.prompt_tokens)
-        cached = counted.cached_tokens
-    limits = Limits(
-        max_concurrency=min(status.max_concurrency, _MOST_LANES[True]),
-        max_context=status.context_length or 0,
-        caches=cached > 0,
-    )
-    return prompts, limits
-
-
-async def _rows(pool: Pool, spec: CalibrationSpec, status: ReplicaStatus) -> tuple[Rows, Limits]:
-    example = await asyncio.to_thread(_example, spec)
-    rows = None if example is None else rows_of_example(example)
-    if rows is None:
-        rows = rows_of_metadata((await fetch(pool, "GET", b"/v2/model")).body)
-    if rows is None:
-        raise InvalidState("The model has neither an input example nor a signature, so there is nothing to ask it.")
-    return rows, Limits(min(status.max_concurrency, _MOST_LANES[False]), max_rows=rows.max_rows)
-
-
-def _example(spec: CalibrationSpec) -> bytes | None:
-    try:
-        return inspect_package(resolve(spec.model_uri, spec.model_version)).example
-    except SteelyardError:
-        return None  # what serves need not be readable from here
-
-
-def _first_words(reply: Response) -> str:
-    return reply.body[:200].decode(errors="replace")
 
 
 def _target(given: LatencyTarget | None) -> Target | None:
@@ -208,13 +127,13 @@ def _result(
         largest={name: size for name, size in sizes.items() if size},
         notes=notes,
         windows=[
-            *(_window(item, found.cost, held_out=False) for item in outcome.grid),
-            *(_window(item, found.cost, held_out=True) for item in outcome.held_out),
+            *(window_of(item, found.cost, held_out=False) for item in outcome.grid),
+            *(window_of(item, found.cost, held_out=True) for item in outcome.held_out),
         ],
     )
 
 
-def _window(item: Measured, cost: LinearCost, *, held_out: bool) -> MixMeasured:
+def window_of(item: Measured, cost: LinearCost, *, held_out: bool) -> MixMeasured:
     observation = item.observation
     return MixMeasured(
         mix=observation.mix,

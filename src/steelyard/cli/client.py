@@ -85,6 +85,17 @@ class Client:
         """What happened to the endpoint, oldest first."""
         return list(self._json("GET", f"{_path(name)}/events").get("events") or [])
 
+    def calibrate(self, name: str, wishes: dict[str, Any]) -> dict[str, Any]:
+        """Begins a calibration and returns at once."""
+        return self._json("POST", f"{_path(name)}/calibrations", wishes)
+
+    def calibrations(self, name: str) -> list[dict[str, Any]]:
+        """The latest of each served entity."""
+        return list(self._json("GET", f"{_path(name)}/calibrations").get("calibrations") or [])
+
+    def stop_calibration(self, name: str) -> None:
+        self._json("DELETE", f"{_path(name)}/calibrations")
+
     def query(self, name: str, body: bytes) -> Any:
         """One whole answer, parsed."""
         return self._decode(self._send("POST", _invocations(name), body, timeout_s=600))

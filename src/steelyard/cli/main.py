@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from steelyard.cli import deploy, doctor, endpoints, logs, query, up
+from steelyard.cli import calibrate, deploy, doctor, endpoints, logs, query, up
 from steelyard.cli.failures import CliError, describe, one_line
 from steelyard.cli.simulate import simulate
 
@@ -25,6 +25,7 @@ for command in (
     deploy.deploy,
     endpoints.endpoints,
     query.query,
+    calibrate.calibrate,
     logs.logs,
     logs.events,
     endpoints.stop,

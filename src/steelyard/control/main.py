@@ -19,6 +19,7 @@ import uvloop
 
 from steelyard.control.api.app import build_app
 from steelyard.control.api.parts import Parts
+from steelyard.control.calibrations import Calibrations
 from steelyard.control.events import Events
 from steelyard.control.instruments import Instruments
 from steelyard.control.lifeline import watch_lifeline
@@ -54,12 +55,13 @@ async def serve(settings: Settings, substrate: LocalSubstrate | None = None) -> 
             instruments=instruments,
         )
         operations = Operations(settings, store, reconciler, events)
-        app = build_app(Parts(settings, operations, snapshots, substrate, instruments))
+        calibrations = Calibrations(settings.calibrations_dir)
+        app = build_app(Parts(settings, operations, snapshots, substrate, instruments, calibrations))
         server = _Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=API_GRACE_S))
         ended = _end_signals(settings.lifeline_fd)
         async with asyncio.TaskGroup() as group:
             api = group.create_task(server.serve(sockets=[_listen(settings.control_address)]))
-            loops = [group.create_task(reconciler.run()), group.create_task(events.run())]
+            loops = [group.create_task(work.run()) for work in (reconciler, events, calibrations)]
             log.info("control_started")
             await ended.wait()
             log.info("control_stops")

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 
 from steelyard.contracts.replica import ReplicaSpec
+from steelyard.contracts.snapshot import ReplicaView
 from steelyard.control.board import Board
 from steelyard.control.definitions import (
     ConfigDefinition,
@@ -26,10 +27,10 @@ from steelyard.control.definitions import (
 from steelyard.control.events import Events
 from steelyard.control.reconcile import Reconciler
 from steelyard.control.records import EndpointRecord, Event, TokenRecord
-from steelyard.control.snapshots import Serving
+from steelyard.control.snapshots import Serving, key_of
 from steelyard.control.states import Phase
 from steelyard.control.store import Store
-from steelyard.errors import InvalidParameter, NotFound
+from steelyard.errors import InvalidParameter, InvalidState, NotFound
 from steelyard.observe.logs import get_logger
 from steelyard.settings import Settings
 
@@ -124,6 +125,31 @@ class Operations:
     def running(self) -> list[ReplicaSpec]:
         """Replicas that can be asked something."""
         return [item.spec for item in self._reconciler.fleet if item.phase is not Phase.DEAD]
+
+    async def calibratable(
+        self, name: str, served_entity: str | None
+    ) -> tuple[EndpointRecord, EntityDefinition, ReplicaView]:
+        """What a calibration of the entity (None: of the one with most traffic) would load. Raises NotFound,
+        InvalidState where no replica of it is ready."""
+        endpoint = await self._store.endpoint(name)
+        definition = endpoint.active.definition if endpoint.active is not None and not endpoint.stopped else None
+        if definition is None:
+            raise InvalidState(f"Endpoint {name!r} serves nothing now.")
+        if served_entity is None:
+            shares = {route.served_entity_name: route.traffic_percentage for route in definition.routes}
+            served_entity = max(definition.entities, key=lambda entity: shares.get(entity.name, 0)).name
+        entity = next((entity for entity in definition.entities if entity.name == served_entity), None)
+        if entity is None:
+            raise NotFound(f"Endpoint {name!r} has no served entity {served_entity!r}.")
+        serving = self.serving().get(key_of(endpoint, entity))
+        if serving is None or not serving.replicas:
+            raise InvalidState(f"No replica of {served_entity!r} is ready.")
+        return endpoint, entity, serving.replicas[0]
+
+    def pid_of(self, replica_id: str) -> int | None:
+        """The replica's process, if it is on this machine."""
+        tracked = self._reconciler.fleet.get(replica_id)
+        return None if tracked is None else tracked.pid
 
     # Tokens
 

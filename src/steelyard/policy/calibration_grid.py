@@ -311,7 +311,8 @@ class CalibrationGrid:
         self._continue_search()
 
     def _saw_search(self, pending: _Pending, result: Result) -> None:
-        holds = self._holds(result)
+        # Lanes that are not renewed within a window show what ran before: so many cannot be measured in the time.
+        holds = self._holds(result) and 2 * result.finished >= pending.concurrency
         self._searched[pending.concurrency] = self._measured(pending, result, holds)
         self._went_on(pending, self._rate(result), holds)
 

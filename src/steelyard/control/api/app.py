@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 
+from steelyard.control.api.calibrations import calibrations
 from steelyard.control.api.endpoints import endpoints
 from steelyard.control.api.internal import internal
 from steelyard.control.api.logs import logs
@@ -41,7 +42,7 @@ def build_app(parts: Parts) -> FastAPI:
         strict_content_type=False,
     )
     app.state.parts = parts
-    for routes in (endpoints, logs, metrics, tokens, internal):
+    for routes in (endpoints, calibrations, logs, metrics, tokens, internal):
         app.include_router(routes)
     app.add_exception_handler(SteelyardError, _known_error)
     app.add_exception_handler(RequestValidationError, _invalid_body)

@@ -6,7 +6,7 @@ belongs together is checked in `definitions.py`.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -21,6 +21,7 @@ Text = Annotated[str, Field(max_length=4096), AfterValidator(_printable)]
 LongText = Annotated[str, Field(max_length=32_768), AfterValidator(_printable)]
 Concurrency = Annotated[int, Field(ge=0, le=4096, strict=True)]
 Percentage = Annotated[int, Field(ge=0, le=100, strict=True)]
+Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
 
 class _Given(BaseModel):
@@ -93,6 +94,22 @@ class CreateToken(_Given):
 
 class DeleteToken(_Given):
     token_id: Text
+
+
+class TargetInput(_Given):
+    """What nine in ten requests shall meet; what is left out has no limit."""
+
+    first_token_seconds: Seconds | None = None
+    per_token_seconds: Seconds | None = None
+    whole_seconds: Seconds | None = None
+
+
+class CalibrateInput(_Given):
+    """`served_entity_name`: by default the one with most of the traffic."""
+
+    served_entity_name: Text | None = None
+    budget_seconds: Annotated[float, Field(ge=5, le=3600, allow_inf_nan=False)] | None = None
+    target: TargetInput | None = None
 
 
 class _Told(BaseModel):
@@ -223,6 +240,22 @@ class TokenCreated(_Told):
 
 class TokenList(_Told):
     token_infos: list[TokenInfo]
+
+
+class CalibrationOutput(_Told):
+    """`result` is as `contracts.cost.Calibration` says: coefficients in model units, errors, windows."""
+
+    served_entity_name: str
+    state: Literal["RUNNING", "DONE", "FAILED"]
+    done: int = 0
+    left: int = 0
+    detail: str = ""
+    message: str = ""
+    result: dict[str, Any] | None = None
+
+
+class CalibrationList(_Told):
+    calibrations: list[CalibrationOutput]
 
 
 class Nothing(_Told):

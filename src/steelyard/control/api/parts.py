@@ -8,6 +8,7 @@ from typing import Annotated, Any, cast
 from fastapi import Depends, Path, Request
 
 from steelyard.control.api.bodies import ErrorOutput
+from steelyard.control.calibrations import Calibrations
 from steelyard.control.instruments import Instruments
 from steelyard.control.operations import Operations
 from steelyard.control.snapshots import Snapshots
@@ -27,6 +28,7 @@ class Parts:
     snapshots: Snapshots
     substrate: LocalSubstrate
     instruments: Instruments
+    calibrations: Calibrations
 
 
 def _parts(request: Request) -> Parts:
