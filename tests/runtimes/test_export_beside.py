@@ -7,6 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from steelyard.contracts.worker import EXPORTED
+from steelyard.errors import ModelLoadError
+from steelyard.runtimes.exporting import Exporting
 from support.native_models import export_all, save_sklearn
 from support.waiting import wait_until
 from support.workers import predictions, query, runtime_of
@@ -145,6 +148,50 @@ def test_a_conversion_that_ends_its_process_does_not_end_the_worker(fault, tmp_p
         assert predictions(runtime.answer(query({"dataframe_split": rows}))) == [1]
     finally:
         runtime.close()
+
+
+def _open_pipes() -> int:
+    links = (os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink())
+    return sum(link.startswith("pipe:") for link in links)
+
+
+def test_an_export_that_nobody_takes_leaves_no_pipe_open(exported, tmp_path):
+    before = _open_pipes()
+    runtime = runtime_of(exported["logistic"].folder / "model", exports=True)
+    runtime.load()
+    runtime.close()
+    assert _open_pipes() == before
+
+
+def test_a_model_that_cannot_be_loaded_leaves_no_pipe_open(tmp_path):
+    save_sklearn(_logistic, TRAIN, TARGET)(tmp_path / "model")
+    (tmp_path / "model" / "model.pkl").write_bytes(b"no pickle")
+    before = _open_pipes()
+    with pytest.raises(ModelLoadError):
+        runtime_of(tmp_path / "model", exports=True).load()
+    wait_until(lambda: _open_pipes() == before, 10)
+
+
+@pytest.mark.parametrize("left", ["a link", "nothing", "links"])
+def test_what_the_models_process_left_is_taken_without_links(left, tmp_path):
+    home, out, secret = tmp_path / "home", tmp_path / "out", tmp_path / "secret"
+    home.mkdir()
+    secret.mkdir()
+    (secret / "key").write_text("secret")
+    exporting = Exporting()
+    order = exporting.order(home)
+    folder = Path(order.folder)
+    if left == "a link":
+        folder.symlink_to(secret)
+    elif left == "links":
+        folder.mkdir()
+        (folder / "linear").symlink_to(secret)
+        (folder / "hints.json").symlink_to(secret / "key")
+        (folder / "plain").write_text("plain")
+    os.write(order.descriptor, EXPORTED)
+    exporting.begun()
+    assert exporting.copy_to(out) is (left == "links")
+    assert [path.name for path in tmp_path.glob("out/**/*")] == (["plain"] if left == "links" else [])
 
 
 def _children(pid: int) -> list[int]:

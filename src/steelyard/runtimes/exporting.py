@@ -1,7 +1,7 @@
 """The replica's end of an export that runs beside a worker: the order for it, the wait for its end, its results.
 
-Made by `worker_pool.py` for the first worker of a model whose runtimes are to be proven. What it copies was written by
-the model's own process, so it follows no links out of that folder.
+Made by `worker_pool.py` for the first worker of a model whose runtimes are to be proven; closed by the process that
+never got ready, else by the pool. What it copies was written by the model's own process, so it takes no links.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Exporting:
         self.write_end = -1
 
     def copy_to(self, out: Path) -> bool:
-        """Wait for its end and copy what it left. False when it did not come to its end. Once."""
+        """Wait for its end and copy what it left. False when it did not come to its end, or left what nobody can copy;
+        there is no `out` then. Once."""
         waiting = select.poll()
         waiting.register(self._read_end, select.POLLIN)
         try:
@@ -44,7 +45,14 @@ class Exporting:
                 return False
         finally:
             self.close()
-        shutil.copytree(self._home / _FOLDER, out, ignore=_not_plain, copy_function=shutil.copyfile)
+        left = self._home / _FOLDER
+        try:
+            if left.is_symlink():
+                return False
+            shutil.copytree(left, out, ignore=_not_plain, copy_function=shutil.copyfile)
+        except OSError:
+            shutil.rmtree(out, ignore_errors=True)
+            return False
         return True
 
     def close(self) -> None:

@@ -161,6 +161,8 @@ class WorkerPool:
             self.serving.clear()
             keepers, self._keepers, self._retired = [*self._keepers, *self._retired], [], []
             self.changed.notify_all()
+        if self.exporting is not None:
+            self.exporting.close()
         for keeper in keepers:
             keeper.stopping.set()
             keeper.process.leave()  # all at once

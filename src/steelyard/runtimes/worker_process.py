@@ -121,6 +121,8 @@ class WorkerProcess:
                     on_ready()
                 return self._wait()
         finally:
+            if self.exporting is not None and self.ready is None:  # nobody else has it
+                self.exporting.close()
             shutil.rmtree(folder, ignore_errors=True)
 
     def take(self) -> Slot:
