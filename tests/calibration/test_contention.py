@@ -25,7 +25,7 @@ def window(replica, generator=(0.0, 0.0), length_s=10.0):
         ([(7, 10, 0)], (0, 0), 10),  # nothing else ran
         ([(7, 6, 4)], (0, 0), 6),  # it had no core for four seconds
         ([(7, 4, 0)], (6, 4), 4),  # it slept while the generator was busy: for want of requests
-        ([(7, 4, 0)], (1, 0), 10),  # it slept while the generator did, too: it waits for something of its own
+        ([(7, 4, 0)], (1, 0), 9),  # else it slept while the generator did, too: it waits for something of its own
         ([(7, 5, 2), (7, 4, 5)], (0, 0), 5),  # two threads in step: not less than one of them ran
         ([(7, 2, 2), (7, 2, 2)], (0, 0), 6.4),  # else while neither waited
         ([(7, 8, 2), (7, 0.5, 5)], (0, 0), 8),  # a thread that hardly computes holds nothing up

@@ -57,7 +57,7 @@ def worked_s(before: Moment, after: Moment, length_s: float) -> float:
             going *= max(0.0, 1 - waited_s / length_s)
     generator_s = sum(ran_s + waited_s for _, ran_s, waited_s in _between(before.generator, after.generator))
     slept_s = max(0.0, length_s - sum(ran_s + waited_s for _, ran_s, waited_s in threads))
-    starved_s = max(0.0, slept_s - max(0.0, length_s - generator_s))
+    starved_s = min(slept_s, generator_s)
     return min(length_s, max(going * length_s - starved_s, busiest_s))
 
 
