@@ -46,6 +46,26 @@ def complaint(result: tuple[int, str, str]) -> str:
     return stderr
 
 
+def test_calibrate_measures_what_requests_cost_and_keeps_it(steelyard, platform, tmp_path):
+    picture = tmp_path / "map.png"
+    code, out, err = steelyard("calibrate", "iris", "--budget", "6", "--png", str(picture))
+    assert code == 0, err
+    assert re.search(r"1,000 rows +[\d.]+ +[\d.]+ (ms|µs)", out), out
+    assert "held out" in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    code, out, _ = steelyard("calibrate", "iris", "--show", "--json")
+    result = json.loads(out)
+    assert (code, result["endpoint"], result["runtime"]) == (0, "iris", "linear")
+    assert result["coefficients"]["row"] > 0
+    assert len(list((platform.home / "calibrations").glob("iris.*.json"))) == 1
+
+
+def test_calibrate_says_what_is_wrong(steelyard):
+    assert "nothing-here" in complaint(steelyard("calibrate", "nothing-here"))
+    assert "no served entity" in complaint(steelyard("calibrate", "iris", "--entity", "other"))
+    assert "has been calibrated" in complaint(steelyard("calibrate", "breast-cancer", "--show"))
+
+
 def test_up_prints_the_table_and_the_token(platform):
     for sample in (IRIS, BREAST_CANCER, SMOLLM2):
         assert re.search(rf"^{sample.name} +READY +NOT_UPDATING", platform.output, re.MULTILINE), platform.output
