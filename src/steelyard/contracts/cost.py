@@ -23,7 +23,10 @@ class LatencyTarget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class CalibrationSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """`address` is a ready replica's, `pid` its process's if that is on this machine. `target` None: derived from how fast the replica is alone."""
+    """`address` is a ready replica's, `pid` its process's if that is on this machine.
+
+    `target` None: derived from how fast the replica is alone.
+    """
 
     endpoint: str
     served_entity: str
