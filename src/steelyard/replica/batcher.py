@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.errors import SteelyardError
 from steelyard.protocols.inputs import Inputs, Outputs, Records, join
 from steelyard.runtimes.proof.measure import Cost
 
@@ -59,7 +58,7 @@ class Batcher:
         if joined is not None:
             try:
                 parts = split(self._predict(joined), [inputs.rows for inputs, _ in group])
-            except SteelyardError:
+            except Exception:  # whosever rows they were, each is told of its own
                 parts = None
             if parts is not None:
                 for (_, done), part in zip(group, parts, strict=True):
