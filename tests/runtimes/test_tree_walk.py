@@ -191,6 +191,8 @@ class TestWhatIsNoText:
             ("num_class=1", "num_class=7"),
             ("decision_type=2 2", "decision_type=1 2"),  # a set of categories that is not there
             ("decision_type=2 2", "decision_type=2 300"),
+            ("num_cat=0", "num_cat=-1"),
+            ("num_cat=0", "num_cat=9"),
         ],
     )
     def test_damage_is_a_load_error(self, text_file, line, instead):

@@ -29,7 +29,9 @@ def open_native(folder: Path) -> RowRuntime:
         return _runtime(folder, artifact, arrays)
     except ImportError as error:
         raise ModelLoadError(f"The {artifact.runtime} runtime needs {error.name}, which is not installed.") from error
-    except (OSError, msgspec.MsgspecError, KeyError, ValueError, TypeError, AttributeError) as error:
+    except ModelLoadError:
+        raise
+    except Exception as error:  # whatever readers of damaged files raise
         raise ModelLoadError(f"The converted model in '{folder.name}' cannot be read.") from error
 
 

@@ -12,6 +12,7 @@ import contextlib
 import platform
 import time
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -154,15 +155,7 @@ class _Selecting:
                 self._wishes.say("converting the model")
                 candidates = self._candidates(worker, environment, draft / "exported")
                 selection = self._choose(worker, candidates, draft, key)
-            except (
-                SteelyardError,
-                OSError,
-                ValueError,
-                ArithmeticError,
-                LookupError,
-                TypeError,
-                AttributeError,
-            ) as error:
+            except Exception as error:
                 log.error("proof_failed", trace=traceback.format_exc())
                 reason = f"chose {PRIMARY_VARIANT}: the proof of others failed ({type(error).__name__}), see the log"
                 return Selection(reason, worker=worker)
@@ -211,6 +204,7 @@ class _Selecting:
                 asked = measure(reference, rows, time.perf_counter_ns, budget_s=_MEASURE_S)  # it may be a close race
             equal.append((PRIMARY_VARIANT, asked))
         if not equal:
+            _close_all_but(None, contenders)
             why = trial.refusal or "the model answers none of the generated rows"
             return Selection(f"chose {PRIMARY_VARIANT}: {why.removeprefix('refused: ')}", worker=worker)
         choice = choose(equal)
@@ -230,9 +224,7 @@ class _Selecting:
             probes=store_probes(trial.probes()),
         )
         self._keep(record, draft, chosen, key)
-        for contender in contenders:
-            if contender.native is not None and contender is not chosen:
-                contender.native.close()
+        _close_all_but(chosen, contenders)
         if chosen is not None and chosen.native is not None:
             return Selection(record.sentence, native=self._native(chosen.native, choice.cost))
         worker.name = record.runtime
@@ -321,6 +313,12 @@ def _schema(package: Package) -> InputSchema | None:
 
 def _variant(worker: WorkerRuntime, name: str) -> Predict:
     return lambda inputs: worker.outcome(inputs, name)
+
+
+def _close_all_but(chosen: _Contender | None, contenders: Iterable[_Contender]) -> None:
+    for contender in contenders:
+        if contender.native is not None and contender is not chosen:
+            contender.native.close()
 
 
 def _refused(candidate: Candidate) -> Tried:

@@ -58,7 +58,7 @@ def read_model_text(file: Path) -> ModelText:
     """Raises ModelLoadError for a text that is damaged, NotUnderstood for one that only LightGBM can evaluate."""
     try:
         return _parsed(file.read_text(encoding="utf-8", errors="replace").replace("\r\n", "\n"))
-    except (OSError, KeyError, ValueError, OverflowError):
+    except (OSError, LookupError, ValueError, OverflowError):
         raise ModelLoadError("The text of the model's trees is damaged.") from None
 
 
