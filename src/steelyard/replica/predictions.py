@@ -106,7 +106,7 @@ class Predictions:
     def _count(self, jobs: list[Job]) -> int:
         """How many of these, from the first, go to the worker together."""
         now_s = time.monotonic()
-        return self._runtime.together([_waiting(job, now_s) for job in jobs])
+        return self._runtime.together([_waiting(job, now_s) for job in jobs[:MOST_REQUESTS]])
 
     def _answer_together(self, jobs: list[Job], tell: Tell) -> None:
         """In a lane's thread."""

@@ -6,6 +6,7 @@ labels.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,24 +42,24 @@ class Walker:
 
     def __init__(self, trees: Trees, features: int, outputs: int, dtype: np.dtype[Any]) -> None:
         self.features, self.outputs = features, outputs
-        self._walk = trees.walk
+        self._walk: Callable[[Any, Any], None] | None = trees.walk
         self._dtype = dtype
-        self._closed = False
 
     def predict(self, matrix: NDArray[Any]) -> NDArray[Any]:
         """(rows, features) of any real dtype → (rows, outputs). Raises ModelFailed."""
-        if self._closed or matrix.shape[1] != self.features:
-            raise ModelFailed("The model is closed." if self._closed else "The model takes another number of columns.")
+        walk = self._walk
+        if walk is None or matrix.shape[1] != self.features:
+            raise ModelFailed("The model is closed." if walk is None else "The model takes another number of columns.")
         result = np.empty((len(matrix), self.outputs), self._dtype)
         try:
-            self._walk(matrix, result)
+            walk(matrix, result)
         except ValueError:  # neither floats nor doubles, not contiguous, or not aligned
-            self._walk(np.array(matrix, dtype=F8, order="C"), result)
+            walk(np.array(matrix, dtype=F8, order="C"), result)
         return result
 
     def close(self) -> None:
         """The memory goes with the last call that uses it. Safe to call twice."""
-        self._closed = True
+        self._walk = None
 
 
 @dataclass(frozen=True, slots=True)
