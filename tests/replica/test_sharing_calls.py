@@ -74,9 +74,9 @@ def metric(http: httpx.Client, name: str) -> float:
 def counted(tmp_path, start_replica):
     """A replica of a model that answers by an expression, and a function that counts its calls since the last time."""
 
-    def start(answer: str):
+    def start(answer: str, **spec):
         calls = tmp_path / "calls"
-        replica = start_replica(save(tmp_path, answer), environment_vars={"CALLS": str(calls)}).wait_ready()
+        replica = start_replica(save(tmp_path, answer), environment_vars={"CALLS": str(calls)}, **spec).wait_ready()
         calls.write_text("")
         calls.chmod(0o666)
 
@@ -111,6 +111,19 @@ def test_a_bad_row_fails_only_its_own_request(counted):
     for _ in range(3):
         assert ask(replica, rows) == [*alone[:7], 500, *alone[7:]]
     assert "secret of the model" in replica.log.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("when", "status"), [("True", 502), ("len(model_input) > 1", 200)], ids=["alone", "company"])
+def test_a_row_that_ends_the_process_takes_no_others_request_with_it(counted, when, status):
+    ending = f"_ = [os._exit(3) for a in model_input['a'] if a == 123.456 and {when}]"
+    replica, _ = counted(f"{ending}; return model_input['b'].to_numpy()", max_concurrency=1)
+    alone = [ask(replica, [row])[0] for row in ROWS]
+    rows = [*ROWS[:7], [123.456, 0.0, 0.0], *ROWS[7:]]
+    expected = [*alone[:7], [0.0] if status == 200 else status, *alone[7:]]
+    for _ in range(2):
+        assert ask(replica, rows) == expected
+    assert "with status 3" in replica.log.read_text()
 
 
 @pytest.mark.parametrize(

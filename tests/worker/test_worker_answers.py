@@ -288,5 +288,5 @@ def test_a_model_that_fails_on_its_own_example_is_not_ready(tmp_path):
     (tmp_path / "trouble" / "example.json").write_text('{"inputs": ["raise"]}')
     with open(tmp_path / "trouble" / "MLmodel", "a") as file:
         file.write("saved_input_example_info:\n  serving_input_path: example.json\n")
-    with pytest.raises(ModelLoadError, match="its own input example"):
+    with pytest.raises(ModelLoadError, match="its own input example: ValueError: "):
         Inside(path).answering.warm_up()

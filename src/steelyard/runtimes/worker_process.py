@@ -293,5 +293,5 @@ def _ending(status: int) -> str:
         return f"with status {status}"
     with suppress(ValueError):
         name = signal.Signals(-status).name
-        return f"by {name}; was it out of memory?" if name == "SIGKILL" else f"by {name}"
+        return f"by {name} (out of memory?)" if name == "SIGKILL" else f"by {name}"
     return f"by signal {-status}"

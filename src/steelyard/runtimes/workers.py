@@ -31,7 +31,7 @@ from steelyard.contracts.worker import (
     Warmed,
     WarmUp,
 )
-from steelyard.errors import InternalError, ModelLoadError, SteelyardError
+from steelyard.errors import BadUpstream, InternalError, ModelLoadError, SteelyardError
 from steelyard.observe.logs import get_logger
 from steelyard.observe.machine import available_memory_bytes, usable_cores
 from steelyard.packages import Package
@@ -46,6 +46,8 @@ from steelyard.runtimes.worker_pool import Exchange, WorkerPool
 from steelyard.runtimes.worker_process import Launch
 from steelyard.worker.arrays import pack_inputs
 from steelyard.worker.faults import error_of
+
+_MOST_ENDED = 2  # workers, by requests that are tried alone after one has ended
 
 
 class WorkerRuntime:
@@ -147,6 +149,36 @@ class WorkerRuntime:
         """`tell(place, answer, error)` is called for each query as soon as it is answered, in any order. Returns how
         many calls of the model it took. Raises what `answer` raises of the worker: the queries that have not been told
         of are then lost."""
+        left = dict(enumerate(queries))
+
+        def told(place: int, answer: Answer | None, error: SteelyardError | None) -> None:
+            del left[place]
+            tell(place, answer, error)
+
+        try:
+            return self._ask_together(queries, deadline_s, told)
+        except BadUpstream:
+            if len(left) < 2:
+                raise
+            return 1 + self._each_alone(dict(left), deadline_s, told)
+
+    def _each_alone(self, queries: Mapping[int, Query], deadline_s: float | None, tell: Tell) -> int:
+        """A worker ended at work on these. If one of them ended it, only that one is to fail: each has another try,
+        alone. When two more workers end by that, BadUpstream is raised for those that are left. Returns the calls."""
+        ended = 0
+        for place, query in queries.items():
+            try:
+                tell(place, self.answer(query, deadline_s), None)
+            except BadUpstream as error:
+                ended += 1
+                if ended == _MOST_ENDED:
+                    raise
+                tell(place, None, error)
+            except SteelyardError as error:
+                tell(place, None, error)
+        return len(queries)
+
+    def _ask_together(self, queries: Sequence[Query], deadline_s: float | None, tell: Tell) -> int:
         with self._joining_lock:
             most_rows = 1 if self._joining is None else self._joining.most_rows
         asks = tuple(self._ask(query, stream=False) for query in queries)

@@ -126,8 +126,9 @@ class Answering:
         try:
             self.answer(Query(Dialect.MLFLOW, example, Media.JSON), PRIMARY_VARIANT)
         except ModelFailed as error:
-            reason = f": {sentence(error.__cause__)}" if error.__cause__ else ""
-            raise ModelLoadError(f"The model fails on its own input example: {error.message}{reason}") from error
+            cause = error.__cause__
+            reason = f"{type(cause).__name__}: {sentence(cause)}" if cause is not None else error.message
+            raise ModelLoadError(f"The model fails on its own input example: {reason}") from error
         except SteelyardError as error:
             log("warning", "input_example_refused", reason=error.message)
             return False
