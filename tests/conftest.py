@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from steelyard.observe.logs import configure_logs
+
 SOURCES = Path(__file__).parents[1] / "src"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    configure_logs("tests")  # as in production: a trace with all local variables, the default, takes seconds
     # All that mypyc makes lies in one library; beside each module there is only a door to it, seldom built anew.
     built_s = max((library.stat().st_mtime for library in SOURCES.glob("*__mypyc.*.so")), default=0.0)
     for door in SOURCES.rglob("*.so"):
