@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steelyard.cli.client import Client
 from steelyard.cli.connection import Token, Url, connect, settings
 from steelyard.cli.failures import CliError
 from steelyard.cli.progress import Mark, progress
+
+if TYPE_CHECKING:
+    from steelyard.cli.client import Client
 
 POLL_S = 0.5
 _HINT = "`steelyard logs NAME` shows what the model said meanwhile."
