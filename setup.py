@@ -14,6 +14,7 @@ WALK = Path("src/steelyard/runtimes/tree_walk")
 # Sums must round as LightGBM's do: no fused multiply-add, nothing reordered.
 EXACT = [] if sys.platform == "win32" else ["-O3", "-std=c11", "-ffp-contract=off", "-fno-fast-math"]
 DATA_PATH = {  # by room
+    "contracts": ["usage"],
     "policy": [
         "affinity",
         "expected_wait",

@@ -120,6 +120,26 @@ async def test_whole_and_streamed_answers_agree_through_the_official_sdk(tmp_pat
         assert chunks[-2].choices[0].finish_reason == "stop"
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+async def test_the_router_learns_what_a_request_took_with_the_head_and_after_a_stream(tmp_path, path):
+    body = {"model": "chatty", "messages": HELLO, "prompt": "a b c d e"}
+    body.pop("prompt" if "chat" in path else "messages")
+    async with serving(ScriptedEngine(), tmp_path) as (_, http):
+        whole = await http.post(path, json=body)
+        assert whole.headers["x-steelyard-usage"] == "prompt=5;cached=2;output=3"
+        async with asyncio.timeout(5):
+            reader, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
+            data = json.dumps(body | {"stream": True}).encode()
+            writer.write(
+                b"POST %b HTTP/1.1\r\nhost: t\r\ncontent-length: %d\r\n\r\n" % (path.encode(), len(data)) + data
+            )
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert b"\r\nx-steelyard-usage: prompt=5;cached=2\r\n" in head
+            trailer = (await reader.readuntil(b"\r\n0\r\n")) and await reader.readuntil(b"\r\n\r\n")
+            assert trailer == b"x-steelyard-usage: prompt=5;cached=2;output=3\r\n\r\n"
+            writer.close()
+
+
 async def test_n_choices_are_n_generations_with_their_own_seeds(tmp_path):
     engine = ScriptedEngine()
     async with serving(engine, tmp_path) as (_, http):

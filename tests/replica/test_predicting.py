@@ -55,6 +55,20 @@ def test_a_body_too_large_to_parse_on_the_loop_is_answered_alike(iris_replica, i
     assert reply.status_code == 400
 
 
+def test_the_router_learns_how_many_rows_a_request_had(iris_replica, iris_model, behaving):
+    def rows(replica, **body) -> str | None:
+        reply = replica.http.post("/invocations", **body)
+        assert reply.status_code == 200
+        return reply.headers.get("x-steelyard-usage")
+
+    split = iris_model.split
+    assert rows(iris_replica, json={"dataframe_split": split}) == f"rows={len(split['data'])}"
+    assert rows(iris_replica, json={"dataframe_split": {**split, "data": split["data"][:1]}}) == "rows=1"
+    many = {**split, "data": split["data"] * 1000}
+    assert rows(iris_replica, json={"dataframe_split": many}) == f"rows={1000 * len(split['data'])}"
+    assert rows(behaving, json=prompt("hello")) == "rows=1"
+
+
 @pytest.mark.parametrize(
     ("content", "content_type", "status"),
     [

@@ -59,6 +59,7 @@ def ask(replica, rows) -> list:
     def one(row):
         with replica.client() as http:
             reply = http.post("/invocations", json=body(row))
+            assert reply.status_code != 200 or reply.headers["x-steelyard-usage"] == "rows=1"
             return reply.json()["predictions"] if reply.status_code == 200 else reply.status_code
 
     with ThreadPoolExecutor(CONNECTIONS) as pool:

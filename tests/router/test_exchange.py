@@ -53,6 +53,16 @@ async def test_a_clients_request_id_is_kept_and_its_steelyard_headers_are_not(tm
         assert reply.headers["x-request-id"] != "not valid!"
 
 
+@pytest.mark.parametrize("command", [{"do": "echo"}, {"do": "stream"}])
+async def test_what_a_replica_tells_the_router_of_its_usage_stays_there(tmp_path, command):
+    async with world(tmp_path) as w:
+        client = await w.begin(command | {"usage": "prompt=7;cached=2", "last_usage": "prompt=7;cached=2;output=3"})
+        said = await client.reader.readuntil(b"0\r\n\r\n" if command["do"] == "stream" else b"}")
+        assert b"HTTP/1.1 200" in said
+        assert b"x-steelyard-usage" not in said.lower()
+        client.close()
+
+
 async def test_headers_that_the_client_lists_in_connection_stop_at_the_router(tmp_path):
     async with world(tmp_path) as w:
         await w.ask({}, connection="keep-alive, x-hop", x_hop="1", x_kept="1")

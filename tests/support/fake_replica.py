@@ -2,7 +2,8 @@
 
 The body is JSON; `do` names the behaviour: `echo`, `hold` (until released), `die` (close before the first byte),
 `half_head`, `garbage`, `drain` (503 as a draining replica), `status`, `big`, and `stream` with `events`, and one of
-`cut_after`, `stall_after`, `no_done`.
+`cut_after`, `stall_after`, `no_done`. With `usage` the head says that the request took so much, with `last_usage` a
+stream's trailer does.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from steelyard.contracts.usage import USAGE_HEADER
 from steelyard.errors import BadRequest
 from steelyard.settings import HttpLimits
-from steelyard.wire.server import HttpServer, Reply, Request
+from steelyard.wire.server import Headers, HttpServer, Reply, Request
 from steelyard.wire.sse import DONE, encode_event
 
 EVENT_STREAM = [(b"content-type", b"text/event-stream")]
@@ -79,7 +81,7 @@ class FakeReplica:
             act(reply)
 
     def _echo(self, command: dict, request: Request, reply: Reply) -> None:
-        headers = [(b"content-type", b"application/json"), (b"x-replica", self.name.encode())]
+        headers = [(b"content-type", b"application/json"), (b"x-replica", self.name.encode()), *_usage(command)]
         self._finish(reply, lambda reply: reply.send(200, headers, request.body))
 
     def _status(self, command: dict, request: Request, reply: Reply) -> None:
@@ -114,7 +116,7 @@ class FakeReplica:
         self._finish(reply, Reply.finish)
 
     def _stream(self, command: dict, request: Request, reply: Reply) -> None:
-        reply.start(200, EVENT_STREAM)
+        reply.start(200, [*EVENT_STREAM, *_usage(command)])
         for index in range(command.get("events", 3)):
             if command.get("cut_after") == index:
                 self._finish(reply, Reply.abort)
@@ -129,4 +131,11 @@ class FakeReplica:
             return
         if not command.get("no_done"):
             reply.write(DONE)
-        self._finish(reply, Reply.finish)
+        last = command.get("last_usage")
+        trailers = b"" if last is None else b"%b: %b\r\n" % (USAGE_HEADER, last.encode())
+        self._finish(reply, lambda reply: reply.finish(trailers))
+
+
+def _usage(command: dict) -> Headers:
+    usage = command.get("usage")
+    return [] if usage is None else [(USAGE_HEADER, usage.encode())]

@@ -126,6 +126,7 @@ class Reply(Message, frozen=True):
     cpu_s: float
     wall_s: float
     rows: int = 0  # of a query that could have shared its call; 0 of others
+    given_rows: int = 0  # of any query's input; 0: it has none, or they were not counted
 
 
 class Fault(Message, frozen=True):
@@ -145,6 +146,7 @@ class Part(Message, frozen=True):
     place: int
     content_type: str
     headers: tuple[tuple[str, str], ...]
+    given_rows: int = 0  # as in Reply
 
 
 class PartFault(Message, frozen=True):

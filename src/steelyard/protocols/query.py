@@ -35,8 +35,10 @@ class Query:
 
 @dataclass(slots=True)
 class Answer:
-    """A whole reply of status 200; `headers` beside content-type, names in lower case."""
+    """A whole reply of status 200; `headers` beside content-type, names in lower case. `rows` of the query's input; 0:
+    it has none, or they were not counted."""
 
     body: bytes
     content_type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
+    rows: int = 0

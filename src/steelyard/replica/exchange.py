@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable
 
 from steelyard.contracts.replica import CLIENT_GONE
+from steelyard.contracts.usage import USAGE_HEADER, encode_rows
 from steelyard.engine.messages import Priority
 from steelyard.errors import DeadlineExceeded, InternalError, InvalidParameter, SteelyardError
 from steelyard.observe.logs import get_logger
@@ -43,6 +44,7 @@ class Exchange:
         "priority",
         "reply",
         "request",
+        "usage",
     )
 
     def __init__(self, request: Request, reply: Reply, headers: Headers, load: LoadMeter, measures: Measures) -> None:
@@ -55,6 +57,7 @@ class Exchange:
         self.priority = _PRIORITIES.get(by_name(b"x-steelyard-priority"), "interactive")
         self.deadline_s: float | None = None  # monotonic
         self.on_end: Callable[[], object] | None = None
+        self.usage = b""  # what the request took, for the router: `RequestUsage.encode()`; empty: not known
         self._headers = headers
         self._load = load
         self._measures = measures
@@ -94,6 +97,8 @@ class Exchange:
 
     def send(self, answer: Answer) -> None:
         """The same, of whatever type."""
+        if answer.rows:
+            self.usage = encode_rows(answer.rows)
         if self._end(200, completed=True):
             more = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
             kind = (b"content-type", answer.content_type.encode("latin-1"))
@@ -121,7 +126,7 @@ class Exchange:
 
     def finish_stream(self) -> None:
         if self._end(200, completed=True):
-            self.reply.finish()
+            self.reply.finish(b"%b: %b\r\n" % (USAGE_HEADER, self.usage) if self.usage else b"")
 
     def _client_gone(self) -> None:
         self._end(CLIENT_GONE, completed=False)
@@ -139,6 +144,8 @@ class Exchange:
 
     def _reply_headers(self, *more: tuple[bytes, bytes]) -> Headers:
         headers = [*more, *self._headers, (b"endpoint-load-metrics", self._load.orca())]
+        if self.usage:
+            headers.append((USAGE_HEADER, self.usage))
         if self._id:
             headers.append((b"x-request-id", self._id))
         return headers  # what differs between replies stands last: see wire/hop.py

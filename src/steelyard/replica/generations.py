@@ -15,6 +15,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from steelyard.contracts.usage import RequestUsage
 from steelyard.errors import BadRequest, DeadlineExceeded, SteelyardError
 from steelyard.protocols.media import require_json
 from steelyard.protocols.openai import (
@@ -164,6 +165,7 @@ class _Answer:
         self._runtime = runtime
         self._measures = measures
         self._usage = Usage()
+        self._prompt_tokens = 0  # known before any answer is
         self._choices: list[Choice] = []
         self._opened: set[int] = set()  # choices of which a stream has told something
 
@@ -180,6 +182,10 @@ class _Answer:
         self._measures.prompt_tokens.inc(self._usage.prompt_tokens)
         self._measures.cached_tokens.inc(self._usage.cached_tokens)
         exchange, plan = self._exchange, self._plan
+        usage = self._usage
+        exchange.usage = RequestUsage(
+            prompt_tokens=usage.prompt_tokens, cached_tokens=usage.cached_tokens, output_tokens=usage.completion_tokens
+        ).encode()
         if not plan.stream:
             exchange.send_json(plan.reply.whole(self._choices, self._usage))
             return
@@ -191,6 +197,7 @@ class _Answer:
     async def _generate(self, take: Callable[[int, TextDelta], Awaitable[None]]) -> None:
         plan = self._plan
         prompts = await plan.prompts()
+        self._prompt_tokens = sum(map(len, prompts))
         scored: list[ScoredToken] | None = None if plan.sampling.logprobs is None else []
         self._choices = [Choice(scored=None if scored is None else []) for _ in range(len(prompts) * plan.n)]
         async with asyncio.TaskGroup() as choices:
@@ -246,9 +253,16 @@ class _Answer:
             parts += reply.text(index, delta.text, scored)
         if delta.finish_reason is not None:
             parts += reply.finish(index, delta.finish_reason)
-        exchange.start_stream()
+        if not exchange.reply.started:
+            exchange.usage = self._known_so_far(delta)
+            exchange.start_stream()
         exchange.reply.write(parts)
         await exchange.reply.drained()
+
+    def _known_so_far(self, delta: TextDelta) -> bytes:
+        """With the first token; what was cached of several prompts is known only when all are computed."""
+        cached_tokens = delta.cached_tokens if len(self._choices) == 1 else None
+        return RequestUsage(prompt_tokens=self._prompt_tokens, cached_tokens=cached_tokens).encode()
 
     def _scored(self, tokens: list[TokenLogprob]) -> list[ScoredToken]:
         limit = self._plan.sampling.logprobs or 0

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from steelyard.contracts.usage import encode_rows
 from steelyard.errors import BadRequest, SteelyardError
 from steelyard.observe.machine import usable_cores
 from steelyard.protocols.inputs import Inputs, Outputs
 from steelyard.protocols.mlflow import render_predictions
-from steelyard.protocols.query import Answer, Dialect
+from steelyard.protocols.query import Answer, Dialect, Query
 from steelyard.replica.batcher import Batcher
 from steelyard.replica.exchange import Exchange
 from steelyard.replica.lanes import Job, Lane
@@ -81,12 +82,19 @@ class Native:
         query = query_of(exchange, dialect, self._name, self._entity)
         model = self._model
         if len(query.body) > INLINE_BYTES:
-            self._defer(exchange, partial(model.answer, query))
+            self._defer(exchange, partial(self._answer, exchange, query))
             return
         self._predict(exchange, *model.decode(query))
 
+    def _answer(self, exchange: Exchange, query: Query) -> bytes | Answer:
+        """All of it, in a thread."""
+        inputs, render = self._model.decode(query)
+        exchange.usage = encode_rows(inputs.rows)
+        return render(self._model.runtime.predict(inputs))
+
     def _predict(self, exchange: Exchange, inputs: Inputs, render: Render) -> None:
         model = self._model
+        exchange.usage = encode_rows(inputs.rows)
         if model.cost.of(inputs.rows) > INLINE_US:
             self._defer(exchange, lambda: render(model.runtime.predict(inputs)))
         else:

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from steelyard.contracts.replica import CLIENT_GONE, DRAINING_HEADER
+from steelyard.contracts.usage import USAGE_HEADER
 from steelyard.errors import BadUpstream, DeadlineExceeded, InternalError, SteelyardError
 from steelyard.observe.logs import get_logger
 from steelyard.policy.ledger import Entry
@@ -29,7 +30,7 @@ from steelyard.wire.sse import CONTENT_TYPE, StreamWatch, error_event
 if TYPE_CHECKING:
     from steelyard.router.app import Router
 
-_OWN = frozenset((b"x-request-id", b"served-model-name", DRAINING_HEADER[0]))
+_OWN = frozenset((b"x-request-id", b"served-model-name", DRAINING_HEADER[0], USAGE_HEADER))
 _HEAD = b"%b %b HTTP/1.1\r\nhost: replica\r\n%bx-steelyard-priority: %b\r\n%b"
 _PRIORITIES = [priority.name.lower().encode() for priority in Priority]
 _ENDS_WITH_DONE = frozenset((b"/v1/chat/completions", b"/v1/completions"))

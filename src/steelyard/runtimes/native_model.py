@@ -55,8 +55,3 @@ class NativeModel:
                 "This model takes rows; send 'dataframe_split', 'dataframe_records', 'instances' or 'inputs'."
             )
         return decoded.inputs
-
-    def answer(self, query: Query) -> bytes | Answer:
-        """All of it, for a thread."""
-        inputs, render = self.decode(query)
-        return render(self.runtime.predict(inputs))

@@ -188,7 +188,7 @@ class WorkerRuntime:
             reply, body = exchange.receive()
             while isinstance(reply, Part | PartFault):
                 if isinstance(reply, Part):
-                    tell(reply.place, Answer(body, reply.content_type, reply.headers), None)
+                    tell(reply.place, Answer(body, reply.content_type, reply.headers, reply.given_rows), None)
                 else:
                     tell(reply.place, None, error_of(reply.fault))
                 reply, body = exchange.receive()
@@ -211,7 +211,7 @@ class WorkerRuntime:
         self._finished(exchange, message)
         if isinstance(message, Reply):
             self._alone(message, exchange, query)
-            return Answer(body, message.content_type, message.headers)
+            return Answer(body, message.content_type, message.headers, message.given_rows)
         raise _error_of(message)
 
     def stream(self, query: Query, deadline_s: float | None = None) -> Iterator[bytes]:

@@ -14,6 +14,7 @@ from typing import cast
 import httptools
 from mypy_extensions import mypyc_attr
 
+from steelyard.contracts.usage import USAGE_HEADER
 from steelyard.wire.hop import REPLY_MARK, read_reply_tail
 from steelyard.wire.request import Headers
 
@@ -65,6 +66,9 @@ class ResponseSink:
 
     def on_failure(self, failure: UpstreamFailure) -> None:
         raise NotImplementedError
+
+    def on_usage(self, usage: bytes) -> None:
+        """A trailer says what the request took; before `on_end`, or before `on_whole`."""
 
     def on_whole(self, status: int, headers: Headers, body: bytes) -> None:
         """A response that came in one read; the usual case on the hot path."""
@@ -304,9 +308,11 @@ class UpstreamConnection:
             self._extra = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._head_done:
-            return  # a trailer
         name = name.lower()
+        if self._head_done:  # a trailer
+            if name == USAGE_HEADER and not self._complete and self._sink is not None:
+                self._sink.on_usage(value.strip())
+            return
         if name not in _NOT_PASSED:
             self._headers.append((name, value.strip()))
         elif name == b"content-length":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from steelyard.contracts.usage import USAGE_HEADER
 from steelyard.wire.request import Headers
 
 REQUEST_MARK = b"\r\ncontent-length: "
@@ -19,6 +20,7 @@ _REQUEST_TAIL = re.compile(
 REPLY_MARK = b"\r\nendpoint-load-metrics: "
 _REPLY_TAIL = re.compile(
     rb"\r\nendpoint-load-metrics: ([\x20-\x7e]{0,512})\r\n"
+    rb"(?:x-steelyard-usage: ([a-z0-9=;]{1,128})\r\n)?"
     rb"x-request-id: ([A-Za-z0-9._:-]{1,128})\r\n"
     rb"content-length: ([0-9]{1,15})\r\n\r\n"
 )
@@ -47,6 +49,9 @@ def read_request_tail(data: bytes, cut: int) -> tuple[int, Headers] | None:
 def read_reply_tail(data: bytes, cut: int) -> tuple[int, Headers] | None:
     """The same of a reply; content-length is not among the headers, for the caller has the body."""
     found = _REPLY_TAIL.match(data, cut)
-    if found is None or found.end() + int(found[3]) != len(data):
+    if found is None or found.end() + int(found[4]) != len(data):
         return None
-    return found.end(), [(b"endpoint-load-metrics", found[1]), (b"x-request-id", found[2])]
+    load, usage, request_id, _ = found.groups()
+    if usage is None:
+        return found.end(), [(b"endpoint-load-metrics", load), (b"x-request-id", request_id)]
+    return found.end(), [(b"endpoint-load-metrics", load), (USAGE_HEADER, usage), (b"x-request-id", request_id)]

@@ -127,8 +127,11 @@ class Reply:
                 return
         self._connection.transport.write(data)
 
-    def finish(self) -> None:
-        """End a started reply. Less than the declared length aborts it instead."""
+    def finish(self, trailers: bytes = b"") -> None:
+        """End a started reply, a chunked one with these trailers (lines with their ends).
+
+        Less than the declared length aborts it instead.
+        """
         if self.closed or not self.started:
             return
         if self._left_bytes > 0 and not self._bodyless:
@@ -136,7 +139,7 @@ class Reply:
             return
         self.closed = True
         if self._chunked and not self._bodyless:
-            self._connection.transport.write(b"0\r\n\r\n")
+            self._connection.transport.write(b"0\r\n%b\r\n" % trailers)
         self._connection.finished(self._keep_alive)
 
     def abort(self) -> None:

@@ -38,6 +38,12 @@ class Asked:
     decoded: Decoded
     render: Callable[[Any], Answer]
 
+    def answer(self, output: Any) -> Answer:
+        """Of the model's output for this query alone."""
+        answer = self.render(output)
+        answer.rows = rows_of(self.decoded)
+        return answer
+
     @property
     def shareable(self) -> Inputs | None:
         """Its rows, where they may be joined with others': typed, without params or labels of their own."""
@@ -73,7 +79,7 @@ class Answering:
         output = self._predict(asked.decoded, variant)
         if learn and (inputs := asked.shareable) is not None:
             self.evidence(variant).learn(output, inputs.rows)
-        return asked.render(output)
+        return asked.answer(output)
 
     def predict_rows(self, inputs: Inputs, variant: str) -> Any:
         """The model's output for rows of several requests; its failure is no news yet. Raises SteelyardError, Gone."""
@@ -156,7 +162,8 @@ class Answering:
         request = parse_embeddings(query.body)
         output = self._run(Decoded(None, Format.UNWRAPPED, {"input": request.texts}), PRIMARY_VARIANT)
         vectors, tokens = embeddings_of(output)
-        return Answer(render_embeddings(vectors, request, model=query.model, prompt_tokens=tokens))
+        body = render_embeddings(vectors, request, model=query.model, prompt_tokens=tokens)
+        return Answer(body, rows=len(vectors))
 
     def _predict(self, decoded: Decoded, variant: str) -> Any:
         """A variant is proven for typed rows without params; everything else goes by MLflow's own way."""
@@ -184,6 +191,13 @@ class Answering:
 
     def _data(self, decoded: Decoded) -> Any:
         return decoded.free if decoded.inputs is None else self._model.model_input(decoded.inputs)
+
+
+def rows_of(decoded: Decoded) -> int:
+    """Of the input; whatever has no rows counts as one."""
+    if decoded.inputs is not None:
+        return decoded.inputs.rows
+    return max(1, len(decoded.free)) if isinstance(decoded.free, list) else 1
 
 
 def _told(error: BaseException) -> SteelyardError:

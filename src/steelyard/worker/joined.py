@@ -137,7 +137,7 @@ class Joined:
     def _render(self, place: int, asked: Asked, part: object) -> None:
         result: Answer | Exception
         try:
-            result = asked.render(part)
+            result = asked.answer(part)
         except Exception as error:
             result = error
         self._tell(place, result)

@@ -201,7 +201,7 @@ class _Slot:
                 answer = self._answering.answer_prepared(asked, ask.variant, learn=True)
                 inputs = None if self._answering.evidence(ask.variant).apart else asked.shareable
                 rows = 0 if inputs is None else inputs.rows
-            return Reply(answer.content_type, answer.headers, 0.0, 0.0, rows), answer.body
+            return Reply(answer.content_type, answer.headers, 0.0, 0.0, rows, answer.rows), answer.body
 
     def _ask_together(self, message: AskTogether, bodies: bytes) -> Together:
         queries, start = [], 0
@@ -217,7 +217,7 @@ class _Slot:
             told = result if isinstance(result, SteelyardError) else _own_fault(result)
             self._channel.send(_ENCODE(PartFault(place, fault_of(told))))
         else:
-            self._channel.send(_ENCODE(Part(place, result.content_type, result.headers)), result.body)
+            self._channel.send(_ENCODE(Part(place, result.content_type, result.headers, result.rows)), result.body)
 
     def _stream(self, query: Query) -> None:
         pieces = self._answering.stream(query)
