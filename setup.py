@@ -17,6 +17,7 @@ DATA_PATH = {  # by room
     "contracts": ["usage"],
     "policy": [
         "affinity",
+        "body_size",
         "expected_wait",
         "fair_queue",
         "fair_share",
@@ -31,7 +32,7 @@ DATA_PATH = {  # by room
         "waiting",
     ],
     "replica": ["app", "batcher", "exchange", "lanes", "load", "measures", "native", "queries"],
-    "router": ["app", "dispatch", "exchange", "forward", "identity", "inbound", "measures", "table"],
+    "router": ["app", "charge", "dispatch", "exchange", "forward", "identity", "inbound", "measures", "table", "weigh"],
     "runtimes": ["native_model"],
     "wire": ["assembly", "client", "connection", "fetch", "hop", "memo", "reply", "request", "server"],
 }

@@ -50,6 +50,7 @@ class Settings:
     queue_limit: int = 1024  # requests waiting per endpoint and router before 429
     drain_timeout_s: float = 30.0  # how long running requests may finish when a process stops
     start_timeout_s: float = 300.0  # from a replica's start to its readiness
+    routing: str = "model_units"  # for developers who compare: or "p2c", "round_robin"
     log_level: str = "info"
     lifeline_fd: int = -1  # read end of the supervisor's pipe; end-of-file means that the platform is gone
 

@@ -11,12 +11,11 @@ from contextlib import suppress
 
 import pytest
 
-from steelyard.router.dispatch import REQUEST_MMU
 from steelyard.router.queue import WaitingLine
 from steelyard.settings import HttpLimits
 from steelyard.wire.client import Pool, UpstreamConnection
 from support.raw_http import RawClient, until
-from support.router_world import INVOCATIONS, TOKEN, world
+from support.router_world import INVOCATIONS, TOKEN, charge_of, world
 
 pytestmark = pytest.mark.anyio
 
@@ -116,8 +115,10 @@ STREAM = [False, True]
 @pytest.mark.parametrize("stream", STREAM)
 async def test_an_upstream_error_is_settled_once(tmp_path, stream):
     async with world(tmp_path) as w:
-        await w.ask({"do": "status", "status": 500, "stream": stream})
-        assert w.router.ledger.settled_total_mmu == REQUEST_MMU
+        command = {"do": "status", "status": 500, "stream": stream}
+        await w.ask(command)
+        assert w.router.ledger.settled_total_mmu == charge_of(command)
+        assert w.router.ledger.known_total_mmu == 0
 
 
 @pytest.mark.parametrize("stream", STREAM)
@@ -183,10 +184,11 @@ async def test_a_client_that_leaves_while_connecting_is_never_sent(tmp_path):
 async def test_a_replica_that_dies_before_its_first_byte_is_replaced_by_another(tmp_path, stream):
     async with world(tmp_path, 2) as w:
         w.replicas[0].always = "die"
+        command = {"do": "stream" if stream else "echo"}
         for _ in range(6):
-            reply = await w.ask({"do": "stream" if stream else "echo"})
+            reply = await w.ask(command)
             assert (reply.status, reply.complete) == (200, True)
-        assert w.router.ledger.charged_total_mmu == REQUEST_MMU * sum(len(r.requests) for r in w.replicas)
+        assert w.router.ledger.charged_total_mmu == charge_of(command) * sum(len(r.requests) for r in w.replicas)
 
 
 async def test_a_request_is_retried_once_and_not_more(tmp_path):
@@ -349,7 +351,7 @@ def _break_pool(w, patch) -> None:
 
 
 def _break_chooser(w, patch) -> None:
-    patch.setattr(w.router.dispatcher, "_chooser", BrokenChooser())
+    patch.setattr(w.router.table.endpoints["m"].entities[0], "chooser", BrokenChooser())
 
 
 def _break_line(w, patch) -> None:

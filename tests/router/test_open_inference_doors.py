@@ -8,9 +8,8 @@ import pytest
 
 from steelyard import __version__
 from steelyard.contracts.snapshot import EndpointView, ServedEntityView
-from steelyard.router.dispatch import REQUEST_MMU
 from support.raw_http import RawClient, ask, until
-from support.router_world import TOKEN, World, world
+from support.router_world import TOKEN, World, charge_of, world
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +59,7 @@ async def test_infer_goes_to_a_replica_with_body_and_header_length_untouched(tmp
             assert seen[-1].header(b"inference-header-content-length") == b"14"
             assert seen[-1].header(b"authorization") is None
             assert int(seen[-1].header(b"x-steelyard-deadline-ms")) > 0
-        assert w.router.ledger.settled_total_mmu == 2 * REQUEST_MMU
+        assert w.router.ledger.settled_total_mmu == 2 * charge_of(body)
 
 
 async def test_metadata_comes_from_a_replica_and_is_a_query_like_any_other(tmp_path):
@@ -81,7 +80,7 @@ async def test_metadata_comes_from_a_replica_and_is_a_query_like_any_other(tmp_p
         reply = await client.reply(bodyless=True)
         assert (reply.status, reply.headers["content-length"]) == (200, "12")
         client.close()
-        assert w.router.ledger.settled_total_mmu == 3 * REQUEST_MMU
+        assert w.router.ledger.settled_total_mmu == 3 * charge_of(b"")
 
 
 async def test_a_version_is_a_served_entity(tmp_path):

@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from steelyard.contracts.snapshot import Snapshot
-from steelyard.router.dispatch import REQUEST_MMU
 from steelyard.router.snapshot import SNAPSHOT_FILE
 from steelyard.settings import HttpLimits, Settings
 from steelyard.wire.server import HttpServer
 from support.fake_replica import FakeReplica
 from support.raw_http import RawClient, ask, until
 from support.router_process import BEARER, INVOCATIONS, fake_replicas, router_process, snapshot_of
+from support.router_world import charge_of
 
 pytestmark = pytest.mark.anyio
 
@@ -71,7 +71,7 @@ async def test_it_serves_its_snapshot_from_disk_without_control(tmp_path):
         assert "steelyard_router_control_up 0.0" in text
         assert "steelyard_router_snapshot_version 1.0" in text
         ledger = await router.at_rest()
-        assert (ledger["snapshot_version"], ledger["charged_total_mmu"]) == (1, REQUEST_MMU)
+        assert (ledger["snapshot_version"], ledger["charged_total_mmu"]) == (1, charge_of({}))
         assert (await router.admin("/livez")).status == 200
         assert (await router.admin("/nothing")).status == 404
 

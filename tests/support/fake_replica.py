@@ -124,7 +124,7 @@ class FakeReplica:
             if command.get("stall_after") == index:
                 self.held.append(reply)
                 return
-            reply.write(encode_event(b'{"n":%d}' % index))
+            reply.write(command.get("twice", 1) * encode_event(b'{"n":%d}' % index))
         if command.get("cut_inside"):
             reply.write(b'data: {"n":')
             self._finish(reply, Reply.abort)

@@ -27,11 +27,11 @@ INVOCATIONS = "/serving-endpoints/m/invocations"
 
 
 def snapshot_of(
-    *replicas: FakeReplica, version: int = 1, max_concurrency: int = 8, recovering: bool = False
+    *replicas: FakeReplica, version: int = 1, max_concurrency: int = 8, recovering: bool = False, **more: Any
 ) -> Snapshot:
     """One endpoint `m` with these replicas, one token."""
     views = [ReplicaView(id=r.name, address=r.address, max_concurrency=max_concurrency) for r in replicas]
-    entity = ServedEntityView(name="m-1", traffic_percentage=100, replicas=views)
+    entity = ServedEntityView(name="m-1", traffic_percentage=100, replicas=views, **more)
     endpoint = EndpointView(name="m", creation_timestamp=0, creator="me", served_entities=[entity])
     token = TokenView(sha256=hashlib.sha256(TOKEN.encode()).hexdigest(), principal="me")
     return Snapshot(version=version, tokens=[token], endpoints=[endpoint])

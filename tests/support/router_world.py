@@ -12,6 +12,7 @@ from typing import Any
 
 from steelyard.contracts.snapshot import EndpointView, ReplicaView, ServedEntityView, Snapshot, TokenView
 from steelyard.router.app import Router
+from steelyard.router.weigh import Weigher
 from steelyard.settings import HttpLimits, Settings
 from steelyard.wire.server import HttpServer
 from support.fake_replica import FakeReplica
@@ -20,6 +21,12 @@ from support.raw_http import RawClient, RawReply, ask, until
 TOKEN = "test-token"
 OTHER_TOKEN = "other-token"  # of another principal
 INVOCATIONS = "/serving-endpoints/m/invocations"
+
+
+def charge_of(*commands: dict[str, Any] | bytes) -> int:
+    """Milli-MU that one attempt of each is charged while nothing was learnt."""
+    bodies = [command if isinstance(command, bytes) else json.dumps(command).encode() for command in commands]
+    return sum(Weigher().weigh(body, None, "me", None, several=False).ask.mmu for body in bodies)
 
 
 class World:

@@ -40,6 +40,7 @@ def test_a_watch_knows_boundary_and_done_however_the_stream_is_cut(payloads, dat
         step = data.draw(st.integers(1, end - position))
         watch.see(stream[position : position + step])
         position += step
+    assert watch.events == stream[:end].count(b"\n\n")
     assert watch.at_boundary == (end == 0 or stream[:end].endswith(b"\n\n"))
     if end == len(stream):
         assert watch.done

@@ -32,9 +32,7 @@ def test_rows_alone_have_the_same_form():
     assert encode_rows(7) == RequestUsage(rows=7).encode()
 
 
-@pytest.mark.parametrize(
-    "value", [b"", b"rows", b"rows=", b"rows=-1", b"rows=1.5", b"rows=%d" % 10**12, b"prompt=1;x"]
-)
+@pytest.mark.parametrize("value", [b"", b"rows", b"rows=", b"rows=-1", b"rows=1.5", b"rows=%d" % 10**12, b"prompt=1;x"])
 def test_what_is_no_usage_is_none(value):
     assert read_usage(value) is None
 

@@ -25,7 +25,8 @@ from steelyard.errors import (
 )
 from steelyard.observe.logs import get_logger
 from steelyard.policy.ledger import Ledger
-from steelyard.policy.routing import PowerOfTwoChoices
+from steelyard.router.body_fields import BodyFields, NamedFields, decode_named
+from steelyard.router.choosers import Choosers
 from steelyard.router.dispatch import Dispatcher, no_such_entity, stopped_endpoint, unknown_endpoint
 from steelyard.router.exchange import Exchange
 from steelyard.router.forward import Forward, is_for_control
@@ -49,13 +50,6 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 JSON = [(b"content-type", b"application/json")]
 
 
-class _Named(msgspec.Struct):
-    model: str
-
-
-_decode_named = msgspec.json.Decoder(_Named).decode
-
-
 class Router:
     """One per process, on its loop. `rng` breaks ties and splits traffic."""
 
@@ -65,8 +59,8 @@ class Router:
         self.ledger = Ledger()
         self.measures = RouterMeasures()
         self.totals = WaitingTotals()
-        self.table = RoutingTable(self.ledger, self.measures, self.totals)
-        self.dispatcher = Dispatcher(PowerOfTwoChoices(self.ledger, rng), self.totals, settings.queue_limit, rng)
+        self.table = RoutingTable(self.ledger, self.measures, self.totals, Choosers(settings, self.ledger, rng))
+        self.dispatcher = Dispatcher(self.totals, settings.queue_limit, rng)
         self.identity = Identity()
         self.live: set[Exchange | Forward] = set()
         self.control_pool = Pool(settings.control_address)
@@ -154,8 +148,12 @@ class Router:
     ) -> None:
         """A request for a model: hand it to an exchange."""
         endpoint = route.endpoint
+        fields: BodyFields | None = None
         if endpoint is None:
-            endpoint = self._endpoint_named_by(request.body)
+            fields = _named_fields(request.body)
+            endpoint = self.table.endpoints.get(fields.model)
+            if endpoint is None:
+                raise unknown_endpoint(fields.model)
         now_s = time.monotonic()
         try:
             if endpoint.stopped:
@@ -172,7 +170,9 @@ class Router:
             self._refuse_query(endpoint, reply, error, request_id)
             return
         deadline_s = now_s + timeout_s
-        exchange = Exchange(self, route, entity, inbound, request_id, request, reply, now_s, deadline_s, principal)
+        exchange = Exchange(
+            self, route, entity, inbound, request_id, request, reply, now_s, deadline_s, principal, fields
+        )
         self.live.add(exchange)  # before it can be charged: whatever happens, somebody will end it
         reply.on_disconnect = exchange.on_client_gone
         try:
@@ -187,23 +187,6 @@ class Router:
     def _refuse_query(endpoint: Endpoint, reply: Reply, error: SteelyardError, request_id: bytes) -> None:
         reply.send_error(error, [(b"x-request-id", request_id)])
         endpoint.measures.count(error.status)
-
-    def _endpoint_named_by(self, body: bytes) -> Endpoint:
-        """The endpoint that an OpenAI request's `model` names. Raises BadRequest, InvalidParameter or NotFound."""
-        try:
-            name = _decode_named(body).model
-        except msgspec.ValidationError as error:
-            raise InvalidParameter(
-                "The body must be a JSON object whose 'model' is the name of an endpoint.", param="model"
-            ) from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadRequest(f"The body is not valid JSON: {error}.") from error
-        except RecursionError:
-            raise BadRequest("The body is nested too deeply.") from None
-        endpoint = self.table.endpoints.get(name)
-        if endpoint is None:
-            raise unknown_endpoint(name)
-        return endpoint
 
     def _answer_other(  # noqa: PLR0917
         self,
@@ -279,3 +262,17 @@ class Router:
     def _refuse(self, reply: Reply, error: SteelyardError, request_id: bytes) -> None:
         reply.send_error(error, [(b"x-request-id", request_id)] if request_id else [])
         self._refused.count(error.status)
+
+
+def _named_fields(body: bytes) -> NamedFields:
+    """Of an OpenAI request, whose `model` names an endpoint. Raises BadRequest or InvalidParameter."""
+    try:
+        return decode_named(body)
+    except msgspec.ValidationError as error:
+        raise InvalidParameter(
+            "The body must be a JSON object whose 'model' is the name of an endpoint.", param="model"
+        ) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"The body is not valid JSON: {error}.") from error
+    except RecursionError:
+        raise BadRequest("The body is nested too deeply.") from None

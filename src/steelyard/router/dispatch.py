@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 
 from steelyard.errors import InvalidState, NotFound, SteelyardError, TooManyRequests, Unavailable
 from steelyard.policy.admission import Admission, Backlog, Verdict, admit
-from steelyard.policy.routing import Ask, Chooser
-from steelyard.policy.units import Features, LinearCost, Term
 from steelyard.policy.waiting import Standing
 from steelyard.router.queue import WaitingTotals
 from steelyard.router.table import Endpoint, Entity
@@ -24,17 +22,13 @@ from steelyard.router.table import Endpoint, Entity
 if TYPE_CHECKING:
     from steelyard.router.exchange import Exchange
 
-# Every request weighs the same until costs are learnt.
-REQUEST = Ask(Features(), LinearCost({Term.REQUEST: 1.0}))
-REQUEST_MMU = REQUEST.mmu
 BUFFERED_LIMIT_BYTES = 512 * 1024 * 1024
 
 
 class Dispatcher:
     """`rng` draws the served entity for requests whose own one was removed."""
 
-    def __init__(self, chooser: Chooser, totals: WaitingTotals, waiting_limit: int, rng: Random) -> None:
-        self._chooser = chooser
+    def __init__(self, totals: WaitingTotals, waiting_limit: int, rng: Random) -> None:
         self._rng = rng
         self._totals = totals
         self._waiting_limit = waiting_limit
@@ -43,8 +37,9 @@ class Dispatcher:
         """Start a new exchange, or let it wait. Raises TooManyRequests or Unavailable when it may not."""
         entity = exchange.entity
         now_s = exchange.started_s
+        ask = exchange.weigh()
         if not entity.line:
-            decision = self._chooser.choose(entity.replicas, now_s, REQUEST)
+            decision = entity.chooser.choose(entity.replicas, now_s, ask)
             if decision is not None:
                 exchange.go(decision)
                 return
@@ -78,7 +73,8 @@ class Dispatcher:
         """Let the first in line go, as many as replicas can take."""
         now_s = time.monotonic()
         while entity.line:
-            decision = self._chooser.choose(entity.replicas, now_s, REQUEST)
+            ask = entity.line.first().weight.ask
+            decision = entity.chooser.choose(entity.replicas, now_s, ask)
             if decision is None:
                 return
             entity.line.next().go(decision)
@@ -99,7 +95,7 @@ class Dispatcher:
         entity = exchange.entity
         decision = None
         if first or not entity.line:
-            decision = self._chooser.choose(entity.replicas, time.monotonic(), REQUEST)
+            decision = entity.chooser.choose(entity.replicas, time.monotonic(), exchange.weight.ask)
         if decision is not None:
             exchange.go(decision)
         elif entity.replicas or entity.recovering:
@@ -122,6 +118,7 @@ class Dispatcher:
             else:
                 exchange.entity.line.leave(exchange)
                 exchange.entity = heir
+                exchange.weigh()
                 self._place(exchange, first=False)
 
 

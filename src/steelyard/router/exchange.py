@@ -15,12 +15,14 @@ from steelyard.contracts.replica import CLIENT_GONE, DRAINING_HEADER
 from steelyard.contracts.usage import USAGE_HEADER
 from steelyard.errors import BadUpstream, DeadlineExceeded, InternalError, SteelyardError
 from steelyard.observe.logs import get_logger
-from steelyard.policy.ledger import Entry
 from steelyard.policy.marks import CONNECT_LEASE_S, DRAINING_LEASE_S, LOST_LEASE_S
-from steelyard.policy.routing import Decision
+from steelyard.policy.routing import Ask, Decision
 from steelyard.policy.waiting import Place, Priority
+from steelyard.router.body_fields import BodyFields
+from steelyard.router.charge import Charge
 from steelyard.router.inbound import Inbound
 from steelyard.router.table import Endpoint, Entity, Replica, Route
+from steelyard.router.weigh import Weight
 from steelyard.wire.client import FailureKind, ResponseSink, UpstreamConnection, UpstreamFailure
 from steelyard.wire.hop import request_tail
 from steelyard.wire.request import Headers, Request
@@ -53,7 +55,8 @@ class Exchange(ResponseSink):
     """In `router.live` from its admission to its end."""
 
     __slots__ = (
-        "_entry",
+        "_charge",
+        "_fields",
         "_inbound",
         "_last_piece_s",
         "_queued_s",
@@ -74,6 +77,7 @@ class Exchange(ResponseSink):
         "reply",
         "request",
         "started_s",
+        "weight",
     )
 
     def __init__(  # noqa: PLR0917 - positional on the hot path
@@ -88,6 +92,7 @@ class Exchange(ResponseSink):
         started_s: float,
         deadline_s: float,
         principal: str,
+        fields: BodyFields | None = None,
     ) -> None:
         self._router = router
         self._route = route
@@ -104,7 +109,9 @@ class Exchange(ResponseSink):
         self.place: Place[Exchange] | None = None  # in its entity's line, or since it has been there
         self._state = _WAITING
         self._queued_s = 0.0  # since when it waits; 0: it does not
-        self._entry: Entry | None = None
+        self._fields = fields  # of the body, where they were read already
+        self._charge: Charge | None = None
+        self.weight: Weight
         self._replica: Replica | None = None
         self._upstream: UpstreamConnection | None = None
         self._retried = False
@@ -118,6 +125,14 @@ class Exchange(ResponseSink):
 
     # --- called by the dispatcher
 
+    def weigh(self) -> Ask:
+        """What it weighs at its entity: before it is sent, and again should it move to another."""
+        entity = self.entity
+        self.weight = entity.weigher.weigh(
+            self.request.body, self._fields, self.principal, self._inbound.session, len(entity.replicas) > 1
+        )
+        return self.weight.ask
+
     def wait(self) -> None:
         self._state = _WAITING
         self._queued_s = time.monotonic()
@@ -126,7 +141,7 @@ class Exchange(ResponseSink):
         """Send the request to the replica that was chosen and charged."""
         now_s = self.started_s if self._replica is None and not self._queued_s else time.monotonic()
         self._state = _SENT
-        self._entry = decision.entry
+        self._charge = Charge(decision, self.entity, self.weight, self.principal)
         self._replica = decision.replica
         self._router.measures.decisions[decision.reason].value += 1
         try:
@@ -206,7 +221,7 @@ class Exchange(ResponseSink):
             self.on_piece(body)
             self.on_end()
             return
-        self._release(completed=True)
+        self._release(status)
         self.reply.send(status, passed, body)
         self._end(status)
 
@@ -224,10 +239,20 @@ class Exchange(ResponseSink):
             reply.on_resume = upstream.resume
         reply.start(status, headers, content_length)
 
+    def on_usage(self, usage: bytes) -> None:
+        if self._charge is not None:
+            self._charge.usage = usage
+
     def on_piece(self, data: bytes) -> None:
         watch = self._watch
         if watch is not None and data:
+            before = watch.events
             watch.see(data)
+            charge = self._charge
+            if charge is not None:
+                if not self._last_piece_s:
+                    charge.begin_stream()
+                charge.stream(watch.events - before)
             now_s = time.monotonic()
             measures = self.endpoint.measures
             if self._last_piece_s:
@@ -243,7 +268,7 @@ class Exchange(ResponseSink):
             self._release()
             self._break_off(BadUpstream("The replica ended the stream before it was complete."))
             return
-        self._release(completed=True)
+        self._release(self.reply.status)
         self.reply.finish()
         self._end(self.reply.status)
 
@@ -292,6 +317,9 @@ class Exchange(ResponseSink):
             return None
         replica.mark.answered()
         by_name = dict(headers)
+        usage = by_name.get(USAGE_HEADER)
+        if usage is not None and self._charge is not None and not self._charge.usage:  # a trailer may have come before
+            self._charge.usage = usage
         if by_name.get(b"content-type", b"").startswith(CONTENT_TYPE):
             self._watch = StreamWatch()
         if not _OWN.isdisjoint(by_name):
@@ -312,14 +340,15 @@ class Exchange(ResponseSink):
         self.reply.abort()
         self._end(error.status, soon=True)
 
-    def _release(self, *, completed: bool = False) -> None:
-        """Settle the attempt, if there is one."""
+    def _release(self, status: int = 0) -> None:
+        """Settle the attempt, if there is one. `status`: of its answer, if that is complete."""
         self._upstream = None
-        entry, self._entry = self._entry, None
-        if entry is not None:
-            entry.settle()
-            if completed:
-                self.entity.rate.completed(time.monotonic())
+        charge, self._charge = self._charge, None
+        if charge is not None:
+            now_s = time.monotonic()
+            charge.settle(now_s, status == 200)
+            if status:
+                self.entity.rate.completed(now_s)
 
     def _end(self, status: int, *, soon: bool = False) -> None:
         """The one way out: count it, forget it, and wake the next in line (`soon`: after the replica was told)."""

@@ -34,13 +34,14 @@ class Inbound:
     `request_id` is the client's, if it is a valid one, else empty.
     """
 
-    __slots__ = ("authorization", "lines", "priority", "request_id", "timeout_ms")
+    __slots__ = ("authorization", "lines", "priority", "request_id", "session", "timeout_ms")
 
     def __init__(self, headers: Headers) -> None:
         by_name = dict(headers)  # found by C, not by a loop here; a repeated name is rare and looked at below
         self.authorization = _authorization(by_name, headers)
         self.timeout_ms: int | None = None
         self.priority = _INTERACTIVE
+        self.session = by_name.get(b"x-session")  # requests of one session like to meet the same replica
         request_id = by_name.get(b"x-request-id", b"")
         self.request_id = request_id if _VALID_ID.fullmatch(request_id) else b""
         passed = [pair for pair in headers if pair[0] not in _STOPS]

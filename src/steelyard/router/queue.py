@@ -70,6 +70,13 @@ class WaitingLine:
             self._queue.rejoin(place)
         self._entered(exchange, place)
 
+    def first(self) -> Exchange:
+        """Who goes next, left in its place. Raises IndexError when nobody waits."""
+        place = self._queue.first()
+        if place is None:
+            raise IndexError("Nobody waits.")
+        return place.item
+
     def next(self) -> Exchange:
         """Take the first out: it goes. Raises IndexError when nobody waits."""
         exchange = self._queue.next().item
@@ -78,11 +85,9 @@ class WaitingLine:
 
     def send_away(self) -> Exchange:
         """Take the first out though it does not go. Raises IndexError when nobody waits."""
-        place = self._queue.first()
-        if place is None:
-            raise IndexError("Nobody waits.")
-        self.leave(place.item)
-        return place.item
+        exchange = self.first()
+        self.leave(exchange)
+        return exchange
 
     def leave(self, exchange: Exchange) -> None:
         """Have no more to do with it, wherever it stands: it ended, or it moves to another line."""

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from steelyard.contracts.snapshot import EndpointView, ReplicaView, ServedEntityView, Snapshot
 from steelyard.policy.admission import CompletionRate
 from steelyard.policy.ledger import Account, Ledger
-from steelyard.policy.routing import Candidate
+from steelyard.policy.routing import Candidate, Chooser
 from steelyard.policy.traffic import pick_by_share
+from steelyard.router.choosers import Choosers
 from steelyard.router.measures import EndpointMeasures, RouterMeasures
 from steelyard.router.queue import WaitingLine, WaitingTotals
+from steelyard.router.weigh import Weigher
 from steelyard.wire.client import Pool
 
+_GENERATES = ("llm/v1/chat", "llm/v1/completions", "agent/")
 OPENAI_TARGETS = ("chat/completions", "completions", "embeddings", "responses")
 
 
@@ -37,6 +40,7 @@ class Entity:
     """A served entity: its replicas, who waits for them, and how fast it completes requests."""
 
     __slots__ = (
+        "chooser",
         "endpoint",
         "gone",
         "line",
@@ -46,10 +50,11 @@ class Entity:
         "recovering",
         "replicas",
         "task",
+        "weigher",
         "wire_name",
     )
 
-    def __init__(self, endpoint: Endpoint, name: str, totals: WaitingTotals) -> None:
+    def __init__(self, endpoint: Endpoint, name: str, totals: WaitingTotals, chooser: Chooser) -> None:
         self.endpoint = endpoint
         self.name = name
         self.wire_name = "".join(c if c.isprintable() else "?" for c in name).encode("ascii", "replace")
@@ -60,6 +65,8 @@ class Entity:
         self.replicas: list[Replica] = []
         self.line = WaitingLine(totals)
         self.rate = CompletionRate()
+        self.chooser = chooser
+        self.weigher = Weigher()
 
 
 class Endpoint:
@@ -101,10 +108,11 @@ _OPENAI_ROUTES = {
 
 
 class RoutingTable:
-    def __init__(self, ledger: Ledger, measures: RouterMeasures, totals: WaitingTotals) -> None:
+    def __init__(self, ledger: Ledger, measures: RouterMeasures, totals: WaitingTotals, choosers: Choosers) -> None:
         self._ledger = ledger
         self._measures = measures
         self._totals = totals
+        self._choosers = choosers
         self._replicas: dict[str, Replica] = {}
         self.version: int | None = None  # None: no snapshot yet
         self.endpoints: dict[str, Endpoint] = {}
@@ -154,7 +162,9 @@ class RoutingTable:
         known = {entity.name: entity for entity in endpoint.entities}
         entities = []
         for entity_view in view.served_entities:
-            entity = known.pop(entity_view.name, None) or Entity(endpoint, entity_view.name, self._totals)
+            entity = known.pop(entity_view.name, None)
+            if entity is None:
+                entity = Entity(endpoint, entity_view.name, self._totals, self._choosers.make())
             self._update_entity(entity, entity_view, replicas, pools)
             entities.append(entity)
         for entity in known.values():
@@ -170,7 +180,8 @@ class RoutingTable:
         entity.percentage = view.traffic_percentage
         entity.task = view.task
         entity.recovering = view.recovering
-        entity.replicas = []
+        entity.weigher.generates = view.task is not None and view.task.startswith(_GENERATES)
+        members: list[Replica] = []
         for replica_view in view.replicas:
             pool = pools.get(replica_view.id)
             if pool is None:
@@ -179,7 +190,9 @@ class RoutingTable:
                 replica = Replica(replica_view, self._ledger.account(replica_view.id), pool)
             replica.limit = replica_view.max_concurrency
             replicas[replica.id] = replica
-            entity.replicas.append(replica)
+            members.append(replica)
+        if members != entity.replicas:  # a chooser knows by the object whether its candidates are others
+            entity.replicas = members
 
 
 def _add_routes(routes: dict[str, Route], endpoint: Endpoint) -> None:

@@ -23,14 +23,21 @@ def error_event(error: SteelyardError) -> bytes:
 
 
 class StreamWatch:
-    """Sees the pieces of one stream go by: whether it stands between two events, and whether it said [DONE]."""
+    """Sees the pieces of one stream go by: whether it stands between two events, and whether it said [DONE].
 
-    __slots__ = ("_tail",)
+    `events` have ended so far. JSON has no line end within, so two in a row end an event.
+    """
+
+    __slots__ = ("_tail", "events")
 
     def __init__(self) -> None:
         self._tail = b""
+        self.events = 0
 
     def see(self, piece: bytes) -> None:
+        # An end may lie across two pieces.
+        ends = (self._tail[-1:] + piece).count(b"\n\n")
+        self.events += ends or (self._tail[-2:] + piece).count(b"\n\r\n")
         self._tail = (piece if len(piece) >= _TAIL_BYTES else self._tail + piece)[-_TAIL_BYTES:]
 
     @property

@@ -1,0 +1,112 @@
+"""One attempt's charge on its replica: opened by the decision, worked off while tokens stream, settled exactly once.
+
+The exchange makes one for each attempt and tells it what passes. Here the estimate meets what the replica reports: the
+ledger gets the actual cost, the weigher and the chooser learn from it. Nothing here talks to anybody.
+"""
+
+from __future__ import annotations
+
+from steelyard.contracts.usage import RequestUsage
+from steelyard.policy.ledger import Entry
+from steelyard.policy.routing import Chooser, Decision
+from steelyard.policy.units import Features
+from steelyard.router.table import Entity, Replica
+from steelyard.router.weigh import Price, Weigher, Weight, features_of
+
+
+class Charge:
+    """`usage`: the header's value that came last; empty: none came. `price`: of a success whose usage is known."""
+
+    __slots__ = (
+        "_chooser",
+        "_decision",
+        "_entry",
+        "_events",
+        "_per_event_mmu",
+        "_principal",
+        "_weigher",
+        "_weight",
+        "_worked_mmu",
+        "price",
+        "usage",
+    )
+
+    def __init__(self, decision: Decision[Replica], entity: Entity, weight: Weight, principal: str) -> None:
+        self._decision = decision
+        self._entry: Entry = decision.entry
+        self._chooser: Chooser = entity.chooser
+        self._weigher: Weigher = entity.weigher
+        self._weight = weight
+        self._principal = principal
+        self._events = 0
+        self._per_event_mmu = 0.0
+        self._worked_mmu = 0.0
+        self.usage = b""
+        self.price: Price | None = None
+
+    def begin_stream(self) -> None:
+        """The first token is there, and so the prompt is computed."""
+        weight = self._weight
+        if not weight.choices:
+            return
+        known = self._weigher.price(self.usage) if self.usage else None
+        estimate = weight.ask.features
+        if known is not None and known.usage.prompt_tokens:
+            prefill = features_of(known.usage, 0.0)
+        else:
+            cached = min(self._decision.cached_tokens, estimate.input_tokens)
+            prefill = Features(input_tokens=estimate.input_tokens - cached, cached_tokens=cached)
+        cost = self._weigher.cost
+        self._worked_mmu = float(cost.mmu(prefill))
+        prefill.output_tokens = max(1.0, estimate.output_tokens)
+        self._per_event_mmu = (cost.mmu(prefill) - self._worked_mmu) / prefill.output_tokens
+        self._work(int(self._worked_mmu))
+
+    def stream(self, events: int) -> None:
+        """So many more events of its stream went by, about a token each."""
+        if not events or not self._worked_mmu:
+            return
+        self._events += events
+        before_mmu = int(self._worked_mmu)
+        self._worked_mmu += events * self._per_event_mmu
+        self._work(int(self._worked_mmu) - before_mmu)
+
+    def settle(self, now_s: float, succeeded: bool) -> int:
+        """The attempt is over. What it cost: as reported, else what was seen of it."""
+        entry = self._entry
+        cached_tokens: float | None = None
+        actual_mmu: int | None = None
+        seen_mmu = entry.charged_mmu - entry.remaining_mmu
+        if succeeded:
+            price = self._weigher.price(self.usage) if self.usage else None
+            if price is not None:
+                usage = price.usage
+                if usage.output_tokens is None and self._events:
+                    usage = with_output(usage, self._events)
+                    price = self._weigher.price_of(usage)
+                self.price = price
+                actual_mmu = price.mmu
+                if usage.cached_tokens is not None:
+                    cached_tokens = float(usage.cached_tokens)
+                self._weigher.learn(self._weight, usage, self._principal)
+            elif self._events:
+                actual_mmu = seen_mmu
+        entry.settle(actual_mmu)
+        self._chooser.settled(self._decision, self._weight.ask, now_s, cached_tokens)
+        return seen_mmu if actual_mmu is None else actual_mmu
+
+    def _work(self, step_mmu: int) -> None:
+        """More than was charged raises the charge: a long answer must not look done."""
+        entry = self._entry
+        entry.raise_to(int(self._worked_mmu))
+        entry.progress(step_mmu)
+
+
+def with_output(usage: RequestUsage, output_tokens: int) -> RequestUsage:
+    return RequestUsage(
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=usage.cached_tokens,
+        output_tokens=output_tokens,
+        image_tokens=usage.image_tokens,
+        rows=usage.rows,
+    )
