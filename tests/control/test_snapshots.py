@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from steelyard.contracts.snapshot import EndpointView, ReplicaView, Snapshot
+from steelyard.contracts.snapshot import CostView, EndpointView, ReplicaView, Snapshot
 from steelyard.control.definitions import build_config, build_entity
 from steelyard.control.records import ConfigRecord, EndpointRecord, TokenRecord
 from steelyard.control.snapshots import Serving, Snapshots, build, key_of
@@ -108,11 +108,16 @@ def test_snapshot_holds_ready_replicas_shares_and_who_is_awaited():
     replica = ReplicaView(id="r", address="unix:/r", max_concurrency=2)
     statuses = {"id": {"b": EntityStatus(Deployment.RECOVERING)}}
     token = TokenRecord("t", "f" * 64, "ada", "", 1)
-    made = build([record], {key: Serving([replica], task="llm/v1/chat")}, statuses, [token], auth=True)
+    costs = {("id", "a"): CostView(coefficients={"row": 0.5})}
+    made = build(
+        [record], {key: Serving([replica], task="llm/v1/chat")}, statuses, [token],
+        auth=True, cost_of=lambda endpoint_id, entity: costs.get((endpoint_id, entity.name)),
+    )  # fmt: skip
     (view,) = made.endpoints
     a, b = view.served_entities
     assert (a.replicas, a.traffic_percentage, a.task, a.recovering) == ([replica], 100, "llm/v1/chat", False)
     assert (b.replicas, b.traffic_percentage, b.recovering) == ([], 0, True)
+    assert (a.cost, b.cost) == (CostView(coefficients={"row": 0.5}), None)
     assert made.tokens[0].sha256 == "f" * 64
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steelyard.contracts.snapshot import CostView
 from steelyard.policy.units import GUESS, Features
 from steelyard.router.weigh import BLOCK_BYTES, Weigher, hash_blocks
 from support.raw_http import until
@@ -182,8 +183,8 @@ async def test_a_stream_is_worked_off_as_it_passes_and_settled_with_its_trailer(
     async with world(tmp_path) as w:
         w.apply(*w.replicas, **CHATS)
         command = {
-            "model": "m", "messages": [], "prompt": "x", "max_tokens": 10, "do": "stream", "events": 5, "stall_after": 4,
-            "usage": USAGE,
+            "model": "m", "messages": [], "prompt": "x", "max_tokens": 10,
+            "do": "stream", "events": 5, "stall_after": 4, "usage": USAGE,
         }  # fmt: skip
         client = await w.begin(command, CHAT)
         await until(lambda: w.replicas[0].held)
@@ -236,6 +237,19 @@ async def test_turns_of_a_conversation_meet_the_replica_that_holds_it_and_conver
             assert set().union(*met) == {"m-1-0", "m-1-1", "m-1-2"}
             ledger = await router.at_rest()
             assert ledger["known_total_mmu"] == ledger["charged_total_mmu"]
+
+
+@pytest.mark.anyio
+async def test_a_calibrated_cost_prices_from_the_snapshot_on_and_a_senseless_one_is_not_used(tmp_path):
+    async with world(tmp_path) as w:
+        w.apply(*w.replicas, cost=CostView(coefficients={"row": 2.5, "a term of later": 9.0}))
+        await w.ask({"usage": "rows=40"})
+        assert w.router.ledger.actual_total_mmu == 100_000
+        for senseless in ({"row": -1.0}, {"row": float("inf")}, {"row": float("nan")}, {}):
+            before = w.router.ledger.actual_total_mmu
+            w.apply(*w.replicas, cost=CostView(coefficients=senseless))
+            await w.ask({"usage": "rows=40"})
+            assert w.router.ledger.actual_total_mmu - before == GUESS.mmu(Features(rows=40))
 
 
 @pytest.mark.anyio

@@ -19,12 +19,20 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
     max_concurrency: int  # requests that it may hold at once
 
 
+class CostView(msgspec.Struct, frozen=True, kw_only=True):
+    """What the requests of a model cost: MU per unit of each term, named as in `policy/units.py`."""
+
+    coefficients: dict[str, float]
+    uncertainty: float | None = None  # relative error of a typical prediction; None: unknown
+
+
 class ServedEntityView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     traffic_percentage: int  # 0..100 within the endpoint
     task: str | None = None  # "llm/v1/chat" for chat models, None for MLflow-dialect models
     replicas: list[ReplicaView] = []
     recovering: bool = False  # replicas are on their way: hold requests; else no replica means 503
+    cost: CostView | None = None  # None: it was not calibrated yet
 
 
 class EndpointView(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,10 +55,14 @@ class Calibrations:
     """`run` works; `begin` asks for work and `stop` ends it. All on control's loop."""
 
     def __init__(
-        self, folder: Path, command: tuple[str, ...] = (sys.executable, "-m", "steelyard.calibration")
+        self,
+        folder: Path,
+        command: tuple[str, ...] = (sys.executable, "-m", "steelyard.calibration"),
+        on_kept: Callable[[StoredCalibration], object] = lambda _: None,
     ) -> None:
         self._folder = folder
         self._command = command
+        self._on_kept = on_kept  # called with each new result
         self._jobs: dict[tuple[str, str], Job] = {}
         self._wanted: tuple[str, CalibrationSpec] | None = None
         self._wake = asyncio.Event()
@@ -114,9 +119,9 @@ class Calibrations:
         try:
             end = await self._follow(endpoint_id, spec)
             if end.result is not None:
-                await asyncio.to_thread(
-                    keep, self._folder, StoredCalibration(endpoint_id=endpoint_id, result=end.result)
-                )
+                stored = StoredCalibration(endpoint_id=endpoint_id, result=end.result)
+                await asyncio.to_thread(keep, self._folder, stored)
+                self._on_kept(stored)
         except OSError as error:
             end = CalibrationEnd(failure=f"The calibration cannot be run or kept: {error.strerror or error}.")
         finally:
@@ -191,11 +196,14 @@ def keep(folder: Path, stored: StoredCalibration) -> Path:
 
 
 def read_kept(folder: Path, endpoint_id: str) -> list[Calibration]:
-    """What was kept of an endpoint; files that cannot be read are passed over."""
-    found: list[Calibration] = []
+    """What was kept of an endpoint."""
+    return [stored.result for stored in read_all_kept(folder) if stored.endpoint_id == endpoint_id]
+
+
+def read_all_kept(folder: Path) -> list[StoredCalibration]:
+    """What was kept of all endpoints; files that cannot be read are passed over."""
+    found: list[StoredCalibration] = []
     for path in sorted(folder.glob("*.json")):
         with suppress(OSError, msgspec.MsgspecError):
-            stored = msgspec.json.decode(path.read_bytes(), type=StoredCalibration)
-            if stored.endpoint_id == endpoint_id:
-                found.append(stored.result)
+            found.append(msgspec.json.decode(path.read_bytes(), type=StoredCalibration))
     return found

@@ -17,9 +17,11 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
+from steelyard.contracts.cost import StoredCalibration
 from steelyard.control.api.app import build_app
 from steelyard.control.api.parts import Parts
 from steelyard.control.calibrations import Calibrations
+from steelyard.control.costs import Costs
 from steelyard.control.events import Events
 from steelyard.control.instruments import Instruments
 from steelyard.control.lifeline import watch_lifeline
@@ -46,6 +48,8 @@ async def serve(settings: Settings, substrate: LocalSubstrate | None = None) -> 
     try:
         snapshots = Snapshots(*await store.reserve_versions(RESERVED_VERSIONS), routers=settings.routers)
         events, instruments = Events(store), Instruments()
+        costs = Costs()
+        await asyncio.to_thread(costs.load, settings.calibrations_dir)
         reconciler = Reconciler(
             settings,
             store=store,
@@ -53,9 +57,15 @@ async def serve(settings: Settings, substrate: LocalSubstrate | None = None) -> 
             snapshots=snapshots,
             events=events,
             instruments=instruments,
+            costs=costs,
         )
         operations = Operations(settings, store, reconciler, events)
-        calibrations = Calibrations(settings.calibrations_dir)
+
+        def take(stored: StoredCalibration) -> None:
+            costs.note(stored)
+            reconciler.wake()
+
+        calibrations = Calibrations(settings.calibrations_dir, on_kept=take)
         app = build_app(Parts(settings, operations, snapshots, substrate, instruments, calibrations))
         server = _Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=API_GRACE_S))
         ended = _end_signals(settings.lifeline_fd)

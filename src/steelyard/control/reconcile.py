@@ -14,6 +14,7 @@ from collections.abc import Callable
 from steelyard.contracts.replica import ReplicaSpec, ReplicaStatus
 from steelyard.control import snapshots as snapshot_room
 from steelyard.control.board import Board
+from steelyard.control.costs import Costs
 from steelyard.control.events import Events
 from steelyard.control.exits import Exits
 from steelyard.control.fleet import Fleet, Tracked
@@ -62,6 +63,7 @@ class Reconciler:
         snapshots: Snapshots,
         events: Events,
         instruments: Instruments,
+        costs: Costs,
         clock: Callable[[], float] = time.monotonic,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
@@ -71,6 +73,7 @@ class Reconciler:
         self._snapshots = snapshots
         self._events = events
         self._instruments = instruments
+        self._costs = costs
         self._clock = clock
         self._wall_ms = wall_ms
         self._log = get_logger()
@@ -317,6 +320,7 @@ class Reconciler:
             {item.id: self.boards[item.id].of(item.active) for item in endpoints if item.id in self.boards},
             [token for token in self._tokens if token.valid_at(now_ms)],
             auth=self._settings.auth,
+            cost_of=self._costs.of,
         )
         version = self._snapshots.publish(content)
         self._offers.published(version)

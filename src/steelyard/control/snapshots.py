@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from steelyard.contracts.snapshot import EndpointView, ReplicaView, ServedEntityView, Snapshot, TokenView
+from steelyard.contracts.snapshot import CostView, EndpointView, ReplicaView, ServedEntityView, Snapshot, TokenView
 from steelyard.control.definitions import EntityDefinition, entity_key
 from steelyard.control.records import EndpointRecord, TokenRecord
 from steelyard.control.states import Deployment, EntityStatus
@@ -20,6 +20,8 @@ from steelyard.errors import Unavailable
 
 MAX_WAIT_S = 60.0
 RESERVE_WHEN_LEFT = 100
+
+CostOf = Callable[[str, EntityDefinition], CostView | None]  # by endpoint id
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +44,19 @@ def build(
     tokens: Sequence[TokenRecord],
     *,
     auth: bool,
+    cost_of: CostOf = lambda endpoint_id, entity: None,
 ) -> Snapshot:
     """Version 0, for comparing. `serving` is by entity key, `statuses` by endpoint id and entity name."""
     return Snapshot(
         version=0,
         auth=auth,
         tokens=[TokenView(sha256=token.sha256, principal=token.principal) for token in tokens],
-        endpoints=[_endpoint(item, serving, statuses.get(item.id, {})) for item in endpoints],
+        endpoints=[_endpoint(item, serving, statuses.get(item.id, {}), cost_of) for item in endpoints],
     )
 
 
 def _endpoint(
-    endpoint: EndpointRecord, serving: Mapping[str, Serving], statuses: Mapping[str, EntityStatus]
+    endpoint: EndpointRecord, serving: Mapping[str, Serving], statuses: Mapping[str, EntityStatus], cost_of: CostOf
 ) -> EndpointView:
     entities: list[ServedEntityView] = []
     if endpoint.active is not None and not endpoint.stopped:
@@ -69,6 +72,7 @@ def _endpoint(
                     task=now.task,
                     replicas=now.replicas,
                     recovering=status is not None and status.deployment is Deployment.RECOVERING,
+                    cost=cost_of(endpoint.id, entity),
                 )
             )
     return EndpointView(

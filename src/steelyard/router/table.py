@@ -8,17 +8,22 @@ loop touches it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 
-from steelyard.contracts.snapshot import EndpointView, ReplicaView, ServedEntityView, Snapshot
+from steelyard.contracts.snapshot import CostView, EndpointView, ReplicaView, ServedEntityView, Snapshot
+from steelyard.observe.logs import get_logger
 from steelyard.policy.admission import CompletionRate
 from steelyard.policy.ledger import Account, Ledger
 from steelyard.policy.routing import Candidate, Chooser
 from steelyard.policy.traffic import pick_by_share
+from steelyard.policy.units import GUESS, TERMS, CostModel, LinearCost
 from steelyard.router.choosers import Choosers
 from steelyard.router.measures import EndpointMeasures, RouterMeasures
 from steelyard.router.queue import WaitingLine, WaitingTotals
 from steelyard.router.weigh import Weigher
 from steelyard.wire.client import Pool
+
+log = get_logger()
 
 _GENERATES = ("llm/v1/chat", "llm/v1/completions", "agent/")
 OPENAI_TARGETS = ("chat/completions", "completions", "embeddings", "responses")
@@ -41,6 +46,7 @@ class Entity:
 
     __slots__ = (
         "chooser",
+        "cost",
         "endpoint",
         "gone",
         "line",
@@ -66,6 +72,7 @@ class Entity:
         self.line = WaitingLine(totals)
         self.rate = CompletionRate()
         self.chooser = chooser
+        self.cost: CostView | None = None  # as in the snapshot
         self.weigher = Weigher()
 
 
@@ -180,6 +187,9 @@ class RoutingTable:
         entity.percentage = view.traffic_percentage
         entity.task = view.task
         entity.recovering = view.recovering
+        if view.cost != entity.cost:
+            entity.cost = view.cost
+            entity.weigher.set_cost(_cost_model(view))
         entity.weigher.generates = view.task is not None and view.task.startswith(_GENERATES)
         members: list[Replica] = []
         for replica_view in view.replicas:
@@ -193,6 +203,20 @@ class RoutingTable:
             members.append(replica)
         if members != entity.replicas:  # a chooser knows by the object whether its candidates are others
             entity.replicas = members
+
+
+def _cost_model(view: ServedEntityView) -> CostModel:
+    """Terms that a later control knows are passed over; a cost that makes no sense is no reason to stop routing."""
+    if view.cost is None:
+        return GUESS
+    known = {term: view.cost.coefficients.get(term.value, 0.0) for term in TERMS}
+    try:
+        if not any(known.values()) or not all(map(isfinite, known.values())):
+            raise ValueError("No coefficient is above zero, or one is infinite.")
+        return LinearCost(known, view.cost.uncertainty)
+    except ValueError as error:
+        log.warning("cost_not_usable", served_entity=view.name, reason=str(error))
+        return GUESS
 
 
 def _add_routes(routes: dict[str, Route], endpoint: Endpoint) -> None:
