@@ -71,13 +71,15 @@ async def test_progress_is_shown_and_the_result_kept(tmp_path):
     command = stand_in(
         tmp_path, f"say({line!r})\nsys.stdin.readline() if 0 else time.sleep(0.3)\nsay({end_line(result=result())})"
     )
-    async with Working(Calibrations(tmp_path / "kept", command)) as calibrations:
+    told = []
+    async with Working(Calibrations(tmp_path / "kept", command, told.append)) as calibrations:
         assert calibrations.begin("e1", SPEC).state == "RUNNING"
         async with asyncio.timeout(20):
             while (await calibrations.of("e1"))[0].done != 3:
                 await asyncio.sleep(0.02)
         job = await finished(calibrations)
     assert (job.state, job.result) == ("DONE", result())
+    assert told == [StoredCalibration(endpoint_id="e1", result=result())]
     assert await Calibrations(tmp_path / "kept").of("e1") == [job]  # after a restart of control
     assert await Calibrations(tmp_path / "kept").of("another") == []
 

@@ -13,7 +13,7 @@ from steelyard.policy.units import GUESS, Features
 from steelyard.router.weigh import BLOCK_BYTES, Weigher, hash_blocks
 from support.raw_http import until
 from support.router_process import fake_replicas, router_process, snapshot_of
-from support.router_world import world
+from support.router_world import OTHER_TOKEN, TOKEN, world
 
 CHAT = "/v1/chat/completions"
 CHATS = {"task": "llm/v1/chat"}
@@ -255,15 +255,92 @@ async def test_a_calibrated_cost_prices_from_the_snapshot_on_and_a_senseless_one
 @pytest.mark.anyio
 @pytest.mark.parametrize("policy", ["model_units", "p2c", "round_robin"])
 async def test_developers_may_compare_policies(tmp_path, policy):
-    async with fake_replicas(tmp_path, 2) as replicas:
-        async with router_process(tmp_path / "h", snapshot_of(*replicas), routing=policy) as router:
-            for _ in range(4):
-                assert (await router.ask({})).status == 200
-            reasons = {
-                line.split('"')[1]
-                for line in (await router.admin("/metrics")).body.decode().splitlines()
-                if line.startswith("steelyard_router_decisions_total") and not line.endswith(" 0.0")
+    async with (
+        fake_replicas(tmp_path, 2) as replicas,
+        router_process(tmp_path / "h", snapshot_of(*replicas), routing=policy) as router,
+    ):
+        for _ in range(4):
+            assert (await router.ask({})).status == 200
+        reasons = {
+            line.split('"')[1]
+            for line in (await router.admin("/metrics")).body.decode().splitlines()
+            if line.startswith("steelyard_router_decisions_total") and not line.endswith(" 0.0")
+        }
+        expected = {"model_units": {"soonest", "least_busy"}, "p2c": {"least_busy"}, "round_robin": {"in_turn"}}
+        assert reasons == expected[policy]
+        await router.at_rest()
+
+
+def sample(text: str, name: str) -> float:
+    return float(next(line for line in text.splitlines() if line.startswith(name)).rpartition(" ")[2])
+
+
+@pytest.mark.anyio
+async def test_usage_is_told_to_the_client_and_counted_for_the_operator(tmp_path):
+    async with fake_replicas(tmp_path) as replicas:
+        snapshot = snapshot_of(
+            *replicas, cost=CostView(coefficients={"row": 0.25, "input": 0.1, "output": 2.0}), **CHATS
+        )
+        async with router_process(tmp_path / "h", snapshot) as router:
+            reply = await router.ask({"usage": "rows=41"})
+            assert reply.headers["x-model-units"] == "10.250"
+            chat = {"model": "m", "messages": [said("hi")], "usage": "prompt=50;cached=0;output=7"}
+            reply = await router.ask(chat, CHAT)
+            assert reply.headers["x-model-units"] == "19.000"
+            stream = {
+                **chat,
+                "do": "stream",
+                "usage": "prompt=50;cached=20",
+                "last_usage": "prompt=50;cached=20;output=3",
             }
-            expected = {"model_units": {"soonest", "least_busy"}, "p2c": {"least_busy"}, "round_robin": {"in_turn"}}
-            assert reasons == expected[policy]
+            assert (await router.ask(stream, CHAT)).complete
+            refused = await router.ask({"do": "status", "status": 400, "usage": "rows=9"})
+            assert "x-model-units" not in refused.headers
+            text = (await router.admin("/metrics")).body.decode()
+            taken = {name: sample(text, f'steelyard_router_{name}_total{{endpoint="m"}}') for name in (
+                "model_units", "rows", "input_tokens", "cached_tokens", "output_tokens",
+            )}  # fmt: skip
+            assert taken == {
+                "model_units": pytest.approx(10.25 + 19 + 3 + 6), "rows": 41, "input_tokens": 100, "cached_tokens": 20,
+                "output_tokens": 10,
+            }  # fmt: skip
+            assert "steelyard_router_image_tokens_total" not in text
             await router.at_rest()
+
+
+@pytest.mark.anyio
+async def test_who_asks_for_much_waits_for_who_asks_for_little(tmp_path):
+    async with world(tmp_path, max_concurrency=1) as w:
+        w.apply(*w.replicas, **CHATS)
+        holding = await w.begin({"do": "hold"})
+        await until(lambda: w.replicas[0].held)
+        chat = {"model": "m", "messages": [said("hi")], "usage": "prompt=10"}
+        clients = []
+        for token, count, tokens in ((TOKEN, 4, 200), (OTHER_TOKEN, 8, 20)):
+            for number in range(count):
+                usage = f"prompt=10;output={tokens}"
+                command = {**chat, "max_tokens": tokens, "usage": usage, "mark": f"{tokens}-{number}"}
+                client = await w.begin(command, CHAT, authorization=f"Bearer {token}")
+                clients.append(client)
+                await until(lambda: w.queued == len(clients))
+        w.replicas[0].release()
+        for client in clients:
+            assert (await client.reply()).status == 200
+            client.close()
+        holding.close()
+        order = [json.loads(request.body)["mark"] for request in w.replicas[0].requests[1:]]
+        assert order.index("20-7") < order.index("200-2")  # after two of the large ones all small ones were served
+
+
+@pytest.mark.anyio
+async def test_retry_after_is_the_time_in_which_the_work_that_waits_is_done(tmp_path):
+    async with world(tmp_path, max_concurrency=1, queue_limit=4) as w:
+        w.apply(*w.replicas, cost=CostView(coefficients={"output": 1000.0}), **CHATS)
+        chat = {"model": "m", "messages": [said("hi")], "max_tokens": 3, "do": "hold"}
+        clients = [await w.begin(chat, CHAT) for _ in range(5)]
+        await until(lambda: w.queued == 4)
+        reply = await w.ask(chat, CHAT)
+        assert reply.status == 429
+        assert 15 <= int(reply.headers["retry-after"]) <= 18 + 1  # five times three seconds, and up to a fifth more
+        for client in clients:
+            client.close()

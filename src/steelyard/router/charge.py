@@ -71,12 +71,15 @@ class Charge:
         self._worked_mmu += events * self._per_event_mmu
         self._work(int(self._worked_mmu) - before_mmu)
 
-    def settle(self, now_s: float, succeeded: bool) -> int:
-        """The attempt is over. What it cost: as reported, else what was seen of it."""
+    def settle(self, now_s: float, succeeded: bool, served: bool) -> int:
+        """The attempt is over. What it cost: as reported, else what was seen of it, else what was thought of one that
+        was `served`."""
         entry = self._entry
         cached_tokens: float | None = None
         actual_mmu: int | None = None
         seen_mmu = entry.charged_mmu - entry.remaining_mmu
+        if not seen_mmu and served:
+            seen_mmu = entry.charged_mmu
         if succeeded:
             price = self._weigher.price(self.usage) if self.usage else None
             if price is not None:

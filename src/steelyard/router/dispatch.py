@@ -9,12 +9,13 @@ and so the only place where load is charged.
 
 from __future__ import annotations
 
+import sys
 import time
 from random import Random
 from typing import TYPE_CHECKING
 
 from steelyard.errors import InvalidState, NotFound, SteelyardError, TooManyRequests, Unavailable
-from steelyard.policy.admission import Admission, Backlog, Verdict, admit
+from steelyard.policy.admission import Admission, Backlog, Verdict, Work, admit, drain_rate
 from steelyard.policy.waiting import Standing
 from steelyard.router.queue import WaitingTotals
 from steelyard.router.table import Endpoint, Entity
@@ -52,7 +53,9 @@ class Dispatcher:
             replicas=len(entity.replicas),
             recovering=entity.recovering,
         )
-        admission = admit(backlog, len(exchange.request.body), entity.rate.per_s(now_s))
+        admission = admit(
+            backlog, len(exchange.request.body), None, work=_work(exchange, now_s), draw=self._rng.random()
+        )
         if admission.verdict is not Verdict.WAIT and not admission.line_is_full:
             raise refusal(entity.endpoint, admission)
         gave_way = entity.line.offer(exchange, self._waiting_limit)
@@ -120,6 +123,23 @@ class Dispatcher:
                 exchange.entity = heir
                 exchange.weigh()
                 self._place(exchange, first=False)
+
+
+def _work(exchange: Exchange, now_s: float) -> Work:
+    """What waits for the entity already, as this request sees it."""
+    entity, priority = exchange.entity, exchange.priority
+    line, rate = entity.line, entity.rate
+    settled = above = None
+    if line:
+        settled = rate.mmu_per_s(line.busy_since_s, now_s)
+        above = rate.mmu_per_s(line.busy_since_s, now_s, above=priority)
+    return Work(
+        cost_mmu=exchange.weight.ask.mmu,
+        waiting_mmu=line.waiting_mmu,
+        waiting_limit_mmu=sys.maxsize,
+        ahead_mmu=line.ahead_mmu(priority),
+        drained_mmu_per_s=drain_rate(len(entity.replicas), settled, above or 0.0),
+    )
 
 
 def refusal(endpoint: Endpoint, admission: Admission) -> SteelyardError:

@@ -22,7 +22,7 @@ from steelyard.router.body_fields import BodyFields
 from steelyard.router.charge import Charge
 from steelyard.router.inbound import Inbound
 from steelyard.router.table import Endpoint, Entity, Replica, Route
-from steelyard.router.weigh import Weight
+from steelyard.router.weigh import Price, Weight
 from steelyard.wire.client import FailureKind, ResponseSink, UpstreamConnection, UpstreamFailure
 from steelyard.wire.hop import request_tail
 from steelyard.wire.request import Headers, Request
@@ -76,6 +76,7 @@ class Exchange(ResponseSink):
         "priority",
         "reply",
         "request",
+        "settled_mmu",
         "started_s",
         "weight",
     )
@@ -112,6 +113,7 @@ class Exchange(ResponseSink):
         self._fields = fields  # of the body, where they were read already
         self._charge: Charge | None = None
         self.weight: Weight
+        self.settled_mmu = 0  # of all its attempts
         self._replica: Replica | None = None
         self._upstream: UpstreamConnection | None = None
         self._retried = False
@@ -221,7 +223,9 @@ class Exchange(ResponseSink):
             self.on_piece(body)
             self.on_end()
             return
-        self._release(status)
+        price = self._release(status)
+        if price is not None:
+            passed.append((b"x-model-units", price.label))
         self.reply.send(status, passed, body)
         self._end(status)
 
@@ -298,7 +302,7 @@ class Exchange(ResponseSink):
         self._elsewhere(failure.kind.value)
 
     def _elsewhere(self, reason: str) -> None:
-        self._release()
+        self._release(elsewhere=True)
         self.endpoint.measures.retried(reason)
         self._router.dispatcher.resubmit(self)
 
@@ -340,15 +344,24 @@ class Exchange(ResponseSink):
         self.reply.abort()
         self._end(error.status, soon=True)
 
-    def _release(self, status: int = 0) -> None:
-        """Settle the attempt, if there is one. `status`: of its answer, if that is complete."""
+    def _release(self, status: int = 0, *, elsewhere: bool = False) -> Price | None:
+        """Settle the attempt, if there is one. `status`: of its answer, if that is complete; `elsewhere`: there will be
+        another. The result is what it took, if it succeeded and the replica says so."""
         self._upstream = None
         charge, self._charge = self._charge, None
-        if charge is not None:
-            now_s = time.monotonic()
-            charge.settle(now_s, status == 200)
-            if status:
-                self.entity.rate.completed(now_s)
+        if charge is None:
+            return None
+        now_s = time.monotonic()
+        served = not elsewhere and not 400 <= status < 500  # what is wrong with a request is found before it works
+        settled_mmu = charge.settle(now_s, status == 200, served)
+        self.settled_mmu += settled_mmu
+        entity, measures = self.entity, self.endpoint.measures
+        entity.rate.settled(self.priority, settled_mmu, now_s)
+        measures.model_units.value += settled_mmu / 1000
+        price = charge.price
+        if price is not None:
+            measures.took(price.usage)
+        return price
 
     def _end(self, status: int, *, soon: bool = False) -> None:
         """The one way out: count it, forget it, and wake the next in line (`soon`: after the replica was told)."""

@@ -6,12 +6,20 @@
 from __future__ import annotations
 
 from steelyard.contracts.replica import CLIENT_GONE
+from steelyard.contracts.usage import RequestUsage
 from steelyard.observe.metrics import Counter, Histogram, MetricSet
 from steelyard.policy.routing import Reason
 
 NO_ENDPOINT = ""  # label of requests that were refused before an endpoint was known
 _SHORT_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
+_TOOK = {
+    "input_tokens": "Tokens of prompts, cached ones included,",
+    "cached_tokens": "Tokens of prompts that were found in a cache,",
+    "output_tokens": "Generated tokens",
+    "image_tokens": "Tokens that stand for images,",
+    "rows": "Rows of classic models' inputs",
+}
 _ERROR_CLASSES = {
     429: "contended",
     CLIENT_GONE: "client_gone",
@@ -57,6 +65,15 @@ class RouterMeasures:
             "steelyard_router_decisions", "Choices of a replica, by what decided them.", ("reason",)
         )
         self.decisions: dict[str, Counter] = {reason: decisions.labels(reason.name.lower()) for reason in Reason}
+        self.model_units = metrics.counter(
+            "steelyard_router_model_units", "Model units that requests took, as settled.", ("endpoint",)
+        )
+        self.took = {
+            name: metrics.counter(
+                f"steelyard_router_{name}", f"{what} of successful requests, as reported.", ("endpoint",)
+            )
+            for name, what in _TOOK.items()
+        }
         self.in_flight = metrics.gauge("steelyard_router_in_flight", "Requests at a replica now.", ("endpoint",))
         self.waiting = metrics.gauge("steelyard_router_queued", "Requests that wait for a replica now.", ("endpoint",))
         self.snapshot_version = metrics.gauge("steelyard_router_snapshot_version", "Version of the routing in force.")
@@ -71,7 +88,7 @@ class RouterMeasures:
 
     def forget(self, name: str) -> None:
         """For `EndpointMeasures`: drop all series of an endpoint."""
-        for counters in (self.requests, self.errors, self.retries):
+        for counters in (self.requests, self.errors, self.retries, self.model_units, *self.took.values()):
             counters.remove(name)
         for histograms in (self.latency, self.queue, self.ttft, self.itl):
             histograms.remove(name)
@@ -82,12 +99,14 @@ class RouterMeasures:
 class EndpointMeasures:
     """The series of one endpoint, until `forget`; what still runs then adds to numbers that nobody sees."""
 
-    __slots__ = ("_codes", "_gone", "_measures", "itl", "latency", "name", "queue", "ttft")
+    __slots__ = ("_codes", "_gone", "_measures", "_took", "itl", "latency", "model_units", "name", "queue", "ttft")
 
     def __init__(self, measures: RouterMeasures, name: str) -> None:
         self._measures = measures
         self._codes: dict[int, Counter] = {}
         self._gone = False
+        self._took: dict[str, Counter] = {}  # only what there is any of: zero would be a claim
+        self.model_units: Counter = measures.model_units.labels(name)
         self.name = name
         self.latency: Histogram = measures.latency.labels(name)
         self.queue: Histogram = measures.queue.labels(name)
@@ -110,6 +129,26 @@ class EndpointMeasures:
         if status >= 400:
             cause = _ERROR_CLASSES.get(status) or ("client" if status < 500 else "model")
             self._measures.errors.labels(self.name, cause).inc()
+
+    def took(self, usage: RequestUsage) -> None:
+        """One successful request, as its replica reports."""
+        if usage.rows:
+            self._add("rows", usage.rows)
+        if usage.prompt_tokens:
+            self._add("input_tokens", usage.prompt_tokens)
+            if usage.cached_tokens is not None:
+                self._add("cached_tokens", usage.cached_tokens)
+            self._add("output_tokens", usage.output_tokens or 0)
+        if usage.image_tokens:
+            self._add("image_tokens", usage.image_tokens)
+
+    def _add(self, name: str, amount: int) -> None:
+        if self._gone:
+            return
+        counter = self._took.get(name)
+        if counter is None:
+            counter = self._took[name] = self._measures.took[name].labels(self.name)
+        counter.value += amount
 
     def retried(self, reason: str) -> None:
         if not self._gone:

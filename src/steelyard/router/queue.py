@@ -1,12 +1,13 @@
 """Requests that wait for a replica of one served entity: the router's side of `policy.fair_queue`.
 
 `dispatch.py` decides who may enter and when the first may go; an exchange that ends while it waits leaves by itself.
-A tenant is a principal. Every request costs the same until costs are learnt.
+A tenant is a principal; what it takes is what its requests weigh, corrected when they end.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from steelyard.policy.fair_queue import FairQueue
@@ -15,7 +16,6 @@ from steelyard.policy.waiting import Bounds, Place, Standing
 if TYPE_CHECKING:
     from steelyard.router.exchange import Exchange
 
-_COST_MMU = 1
 _NO_BOUND = sys.maxsize
 
 
@@ -32,11 +32,12 @@ class WaitingTotals:
 class WaitingLine:
     """One served entity's line. False when nobody waits."""
 
-    __slots__ = ("_limit", "_queue", "_totals")
+    __slots__ = ("_limit", "_queue", "_totals", "busy_since_s")
 
     def __init__(self, totals: WaitingTotals) -> None:
         self._totals = totals
         self._limit = _NO_BOUND
+        self.busy_since_s = 0.0  # since when somebody waits, if anybody does
         self._queue: FairQueue[Exchange] = FairQueue(Bounds(_NO_BOUND, _NO_BOUND, _NO_BOUND))
 
     def __len__(self) -> int:
@@ -96,11 +97,21 @@ class WaitingLine:
             return
         exchange.place = None
         if place.standing is Standing.TAKEN:
-            self._queue.settle(place, _COST_MMU)
+            self._queue.settle(place, exchange.settled_mmu)
         elif self._queue.leave(place):
             self._left(exchange)
 
+    def ahead_mmu(self, priority: int) -> int:
+        """What waits in a class and those above it."""
+        return self._queue.ahead(priority).mmu
+
+    @property
+    def waiting_mmu(self) -> int:
+        return self._queue.load.mmu
+
     def _entered(self, exchange: Exchange, place: Place[Exchange]) -> None:
+        if len(self._queue) == 1:
+            self.busy_since_s = time.monotonic()
         exchange.place = place
         self._totals.requests += 1
         self._totals.body_bytes += len(exchange.request.body)
@@ -111,4 +122,4 @@ class WaitingLine:
 
 
 def _place(exchange: Exchange) -> Place[Exchange]:
-    return Place(exchange, exchange.principal, exchange.priority, _COST_MMU, len(exchange.request.body))
+    return Place(exchange, exchange.principal, exchange.priority, exchange.weight.ask.mmu, len(exchange.request.body))

@@ -12,7 +12,7 @@ from math import isfinite
 
 from steelyard.contracts.snapshot import CostView, EndpointView, ReplicaView, ServedEntityView, Snapshot
 from steelyard.observe.logs import get_logger
-from steelyard.policy.admission import CompletionRate
+from steelyard.policy.admission import SettleRate
 from steelyard.policy.ledger import Account, Ledger
 from steelyard.policy.routing import Candidate, Chooser
 from steelyard.policy.traffic import pick_by_share
@@ -42,7 +42,7 @@ class Replica(Candidate):
 
 
 class Entity:
-    """A served entity: its replicas, who waits for them, and how fast it completes requests."""
+    """A served entity: its replicas, who waits for them, and how fast it works requests off."""
 
     __slots__ = (
         "chooser",
@@ -70,7 +70,7 @@ class Entity:
         self.gone = False
         self.replicas: list[Replica] = []
         self.line = WaitingLine(totals)
-        self.rate = CompletionRate()
+        self.rate = SettleRate()
         self.chooser = chooser
         self.cost: CostView | None = None  # as in the snapshot
         self.weigher = Weigher()
