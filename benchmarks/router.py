@@ -55,7 +55,8 @@ class _Answering(asyncio.Protocol):
     """Answers each read with the same reply: our load sends one small request per read."""
 
     reply = (
-        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nendpoint-load-metrics: {}\r\ncontent-length: "
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nendpoint-load-metrics: {}\r\n"
+        b"x-steelyard-usage: rows=1\r\ncontent-length: "
         + str(len(ANSWER)).encode()
         + b"\r\n\r\n"
         + ANSWER
