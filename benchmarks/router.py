@@ -56,10 +56,7 @@ class _Answering(asyncio.Protocol):
 
     reply = (
         b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nendpoint-load-metrics: {}\r\n"
-        b"x-steelyard-usage: rows=1\r\ncontent-length: "
-        + str(len(ANSWER)).encode()
-        + b"\r\n\r\n"
-        + ANSWER
+        b"x-steelyard-usage: rows=1\r\ncontent-length: " + str(len(ANSWER)).encode() + b"\r\n\r\n" + ANSWER
     )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -93,6 +93,16 @@ def test_tokens_and_lengths_of_answers_are_learnt_and_answers_by_tenant():
     assert w.weigh(body, None, "terse", None, False).ask.features.output_tokens == pytest.approx(10, rel=0.25)
 
 
+def test_a_chat_model_whose_replicas_count_rows_is_weighed_by_rows():
+    w = weigher()
+    body = chat_body(said("word " * 200))
+    assert weighed(body, w).ask.features.output_tokens
+    w.learn(weighed(body, w), w.price(b"rows=1").usage, "me")
+    assert weighed(body, w).ask.features.output_tokens == 0
+    w.learn(weighed(body, w), w.price(b"prompt=210;output=5").usage, "me")
+    assert weighed(body, w).ask.features.output_tokens
+
+
 # --- prefixes and keys
 
 

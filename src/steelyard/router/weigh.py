@@ -47,11 +47,22 @@ class Price:
 class Weigher:
     """`generates`: the model is asked with messages or prompts."""
 
-    __slots__ = ("_by_length", "_by_length_version", "_outputs", "_prices", "_rows", "_tokens", "cost", "generates")
+    __slots__ = (
+        "_by_length",
+        "_by_length_version",
+        "_counts_rows",
+        "_outputs",
+        "_prices",
+        "_rows",
+        "_tokens",
+        "cost",
+        "generates",
+    )
 
     def __init__(self) -> None:
         self.cost: CostModel = GUESS
         self.generates = False
+        self._counts_rows = False  # its replicas count no tokens, whatever its task
         self._rows = BodySize(_ROW_BYTES)
         self._tokens = BodySize(_TOKEN_BYTES)
         self._outputs = OutputLengths()
@@ -68,7 +79,7 @@ class Weigher:
         self, body: bytes, fields: BodyFields | None, principal: str, session: bytes | None, several: bool
     ) -> Weight:
         """`fields`: of the body, if they were read already. `several`: there is a choice between replicas."""
-        if self.generates:
+        if self.generates and not self._counts_rows:
             if fields is None:
                 fields = read_fields(body)
             if fields is not None:
@@ -104,6 +115,7 @@ class Weigher:
 
     def learn(self, weight: Weight, usage: RequestUsage, principal: str) -> None:
         """A request succeeded and took so much."""
+        self._counts_rows = not usage.prompt_tokens and usage.rows > 0
         if weight.choices:
             self._tokens.learn(weight.size_bytes, usage.prompt_tokens)
             if usage.output_tokens is not None and usage.prompt_tokens:
