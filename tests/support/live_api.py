@@ -13,6 +13,7 @@ import uvicorn
 from steelyard.control.api.app import build_app
 from steelyard.control.api.parts import Parts
 from steelyard.control.calibrations import Calibrations
+from steelyard.control.costs import Costs
 from steelyard.control.events import Events
 from steelyard.control.instruments import Instruments
 from steelyard.control.operations import Operations
@@ -71,6 +72,7 @@ class LiveApi:
             snapshots=snapshots,
             events=events,
             instruments=instruments,
+            costs=Costs(),
         )
         operations = Operations(self._settings, self.store, reconciler, events)
         calibrations = Calibrations(self._settings.calibrations_dir)
