@@ -83,14 +83,6 @@ def test_costs_between_the_bounds_do_not_flip_the_choice():
     assert flips <= 3
 
 
-def test_one_replica_alone_is_not_compared_with_itself():
-    candidates, chooser = fleet(1)
-    ask = chat(500, blocks=(1, 2, 3))
-    assert {serve(chooser, candidates, ask) for _ in range(3)} == {Reason.ONLY_FREE}
-    assert chooser.weighing.prefixes.entries == 0
-    assert chooser.spread.variation() is not None
-
-
 def test_a_request_that_waits_counts_once():
     candidates, chooser = fleet(1, limit=1)
     rng = Random(5)

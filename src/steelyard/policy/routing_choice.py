@@ -6,9 +6,8 @@ below `COUNT_BELOW` = 0.2; `MEMORY` = 200 costs.
 **Trade-offs** Where all requests cost the same, the fewest in flight is the least work, at a fraction of the time of a
 decision. What could be cached counts as a difference whether or not it is: that does not depend on who decides, so the
 choice cannot flip because of its own effect.
-**Failure modes** Of one replica alone nothing is learnt but costs. The first request is weighed, since
-nothing is known. A kind of request that comes less often than once in `MEMORY` hardly changes the choice. What is
-learnt about caches rests while requests are counted.
+**Failure modes** The first request is weighed, since nothing is known. A kind of request that comes less often than
+once in `MEMORY` hardly changes the choice. What is learnt about caches rests while requests are counted.
 
 One per served entity, in the place of a chooser.
 """
@@ -19,7 +18,7 @@ import math
 from collections.abc import Sequence
 
 from steelyard.policy.expected_wait import ExpectedWait
-from steelyard.policy.routing import Ask, C, Decision, PowerOfTwoChoices, Reason
+from steelyard.policy.routing import Ask, C, Decision, PowerOfTwoChoices
 
 WEIGH_ABOVE = 0.3
 COUNT_BELOW = 0.2
@@ -60,7 +59,7 @@ class WeighOrCount:
         self.weighs = True
 
     def choose(self, candidates: Sequence[C], now_s: float, ask: Ask) -> Decision[C] | None:
-        if self.weighs and len(candidates) > 1:
+        if self.weighs:
             decision = self.weighing.choose(candidates, now_s, ask)
         else:
             decision = self._counting.choose(candidates, now_s, ask)
@@ -69,7 +68,7 @@ class WeighOrCount:
         return decision
 
     def settled(self, decision: Decision[C], ask: Ask, now_s: float, cached_tokens: float | None) -> None:
-        if self.weighs and decision.reason is not Reason.ONLY_FREE:
+        if self.weighs:
             self.weighing.settled(decision, ask, now_s, cached_tokens)
 
     def _observe(self, ask: Ask) -> None:
