@@ -276,8 +276,9 @@ async def test_developers_may_compare_policies(tmp_path, policy):
             for line in (await router.admin("/metrics")).body.decode().splitlines()
             if line.startswith("steelyard_router_decisions_total") and not line.endswith(" 0.0")
         }
-        expected = {"model_units": {"soonest", "least_busy"}, "p2c": {"least_busy"}, "round_robin": {"in_turn"}}
-        assert reasons == expected[policy]
+        expected = {"model_units": "soonest", "p2c": "least_busy", "round_robin": "in_turn"}
+        assert expected[policy] in reasons
+        assert policy == "model_units" or len(reasons) == 1
         await router.at_rest()
 
 
