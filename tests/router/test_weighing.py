@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steelyard.contracts.snapshot import CostView
+from steelyard.contracts.usage import USAGE_HEADER
 from steelyard.policy.units import GUESS, Features
 from steelyard.router.weigh import BLOCK_BYTES, Weigher, hash_blocks
 from support.raw_http import until
@@ -317,6 +318,24 @@ async def test_usage_is_told_to_the_client_and_counted_for_the_operator(tmp_path
             }  # fmt: skip
             assert "steelyard_router_image_tokens_total" not in text
             await router.at_rest()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("usage", [{}, {"prompt_tokens": 50, "prompt_tokens_details": {"cached_tokens": 0}}])
+async def test_the_usage_of_a_whole_answer_holds_its_model_units(tmp_path, usage):
+    answer = {"choices": [{"message": {"content": 'He said: "usage":{"'}}], "usage": usage}
+    async with world(tmp_path) as w:
+        w.apply(*w.replicas, cost=CostView(coefficients={"input": 0.1, "output": 2.0}), **CHATS)
+
+        def replica(request, reply):
+            body = json.dumps(answer, separators=(",", ":")).encode()
+            headers = [(b"content-type", b"application/json"), (USAGE_HEADER, b"prompt=50;cached=0;output=7")]
+            reply.send(200, headers, body)
+
+        w.replicas[0].server.handler = replica
+        reply = await w.ask({"model": "m", "messages": [said("hi")]}, CHAT)
+        assert json.loads(reply.body) == {**answer, "usage": {**usage, "model_units": 19.0}}
+        assert reply.headers["x-model-units"] == "19.000"
 
 
 @pytest.mark.anyio

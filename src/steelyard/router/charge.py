@@ -105,6 +105,16 @@ class Charge:
         entry.progress(step_mmu)
 
 
+def with_model_units(body: bytes, price: Price) -> bytes:
+    """A whole JSON answer, in whose `usage` the model units stand too. Within a JSON string the quotes would differ."""
+    at = body.rfind(b'"usage":{')
+    if at < 0:
+        return body
+    at += len(b'"usage":{')
+    end = b"" if body[at : at + 1] == b"}" else b","
+    return b'%b"model_units":%b%b%b' % (body[:at], price.label, end, body[at:])
+
+
 def with_output(usage: RequestUsage, output_tokens: int) -> RequestUsage:
     return RequestUsage(
         prompt_tokens=usage.prompt_tokens,

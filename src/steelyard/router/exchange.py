@@ -19,7 +19,7 @@ from steelyard.policy.marks import CONNECT_LEASE_S, DRAINING_LEASE_S, LOST_LEASE
 from steelyard.policy.routing import Ask, Decision
 from steelyard.policy.waiting import Place, Priority
 from steelyard.router.body_fields import BodyFields
-from steelyard.router.charge import Charge
+from steelyard.router.charge import Charge, with_model_units
 from steelyard.router.inbound import Inbound
 from steelyard.router.table import Endpoint, Entity, Replica, Route
 from steelyard.router.weigh import Price, Weight
@@ -226,6 +226,8 @@ class Exchange(ResponseSink):
         price = self._release(status)
         if price is not None:
             passed.append((b"x-model-units", price.label))
+            if self.weight.choices:
+                body = with_model_units(body, price)
         self.reply.send(status, passed, body)
         self._end(status)
 
