@@ -173,7 +173,7 @@ class _Slot:
             self._channel.send(_ENCODE(fault))
             return
         if isinstance(reply, Reply):
-            reply = Reply(reply.content_type, reply.headers, *_since(began, clock), reply.rows)
+            reply = Reply(reply.content_type, reply.headers, *_since(began, clock), reply.rows, reply.given_rows)
         elif isinstance(reply, Together):
             reply = Together(reply.calls, reply.rows, *_since(began, clock), reply.apart)
         self._channel.send(_ENCODE(reply), body)
