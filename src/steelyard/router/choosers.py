@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
+from steelyard.policy import routing
 from steelyard.policy.expected_wait import ExpectedWait
 from steelyard.policy.ledger import Ledger
 from steelyard.policy.routing import Chooser, PowerOfTwoChoices, RoundRobin
@@ -29,7 +31,8 @@ class Choosers:
         ledger, rng = self._ledger, self._rng
         if self._policy == "round_robin":
             return RoundRobin(ledger)
-        counting = PowerOfTwoChoices(ledger, rng)
         if self._policy == "p2c":
-            return counting
-        return WeighOrCount(ExpectedWait(ledger, rng, routers=self._routers), counting)
+            return PowerOfTwoChoices(ledger, rng)
+        # Whatever counts where nothing differs: by turns, as soon as that policy is there.
+        alike: Any = getattr(routing, "LeastInTurn", PowerOfTwoChoices)(ledger, rng)
+        return WeighOrCount(ExpectedWait(ledger, rng, routers=self._routers), alike)
