@@ -56,7 +56,7 @@ def test_a_decision_is_charged_and_never_exceeds_a_limit(count, limit, arrivals,
 def test_the_same_seed_decides_the_same():
     def run(seed):
         _, candidates, chooser = fleet(50, seed=seed)
-        asks = [chat(f"x{number % 60}", 20, 10, key=number % 7) for number in range(300)]
+        asks = [chat(f"x{number % 60}", 20, 10, key=number % 7 or None) for number in range(300)]
         return [serve(chooser, candidates, ask, float(n)).replica.account.replica for n, ask in enumerate(asks)]
 
     assert run(5) == run(5) != run(6)
@@ -70,9 +70,61 @@ def test_a_prefix_is_worth_what_it_saves(count):
     assert (again.replica, again.cached_tokens) == (first.replica, 20 * BLOCK_TOKENS)
     saved_mmu = chat("a").mmu - again.entry.charged_mmu
     first.replica.account.outstanding_mmu = saved_mmu - 1
-    assert chooser.choose(candidates, 0.0, chat("a")).replica is first.replica
+    stays = chooser.choose(candidates, 0.0, chat("a"))
+    assert stays.replica is first.replica
+    stays.entry.settle()
     first.replica.account.outstanding_mmu = saved_mmu + 1
     assert chooser.choose(candidates, 0.0, chat("a")).replica is not first.replica
+
+
+@pytest.mark.parametrize("others", [1, 4, 10])
+def test_who_recomputes_a_prefix_pays_for_those_it_delays(others):
+    """Two replicas with as many in flight: one has the prefix and a longer backlog, the other would compute it anew."""
+    _, candidates, chooser = fleet(2)
+    home = serve(chooser, candidates, chat("a")).replica
+    other = candidates[1] if home is candidates[0] else candidates[0]
+    ledger = chooser._ledger
+    held = [ledger.charge(replica.account, 10_000) for replica in (home, other) for _ in range(others)]
+    ask = chat("a")
+    saved_mmu = ask.mmu - ask.mmu_after(20 * BLOCK_TOKENS)
+    worth_mmu = saved_mmu * (1 + others)
+    for more_mmu, expected in ((worth_mmu - 2, home), (worth_mmu + 2, other)):
+        backlog = ledger.charge(home.account, 0)
+        ledger.charge(other.account, 0).settle()
+        backlog.raise_to(more_mmu)
+        home.account.in_flight -= 1  # the backlog alone, as if the requests there were longer
+        decision = chooser.choose(candidates, 0.0, ask)
+        assert decision.replica is expected
+        decision.entry.settle()
+        home.account.in_flight += 1
+        backlog.settle()
+    assert not any(entry.settled for entry in held)
+
+
+def test_answers_delay_the_next_request_less_than_prompts_do():
+    _, candidates, chooser = fleet(2)
+    ledger = chooser._ledger
+    ask = chat("a", output=100.0)
+    first = chooser.choose(candidates, 0.0, ask)
+    second = chooser.choose(candidates, 0.0, chat("b", output=100.0))
+    assert second.replica is not first.replica
+    first.entry.begin_answer()  # as much is left of both, but this one reads its prompt no more
+    for _ in range(3):
+        ledger.charge(first.replica.account, 0, 0).settle()
+    assert chooser.choose(candidates, 0.0, chat("c")).replica is first.replica
+
+
+@pytest.mark.parametrize("count", [4, LOOK_AT_ALL])
+def test_those_that_tie_take_turns_and_routers_begin_with_others(count):
+    def turns(seed):
+        _, candidates, chooser = fleet(count, seed=seed)
+        return [serve(chooser, candidates, chat(f"x{n}", 4)).replica.account.replica for n in range(3 * count)]
+
+    for seed in range(5):
+        names = turns(seed)
+        assert len(set(names[:count])) == count
+        assert names[:count] == names[count : 2 * count] == names[2 * count :]
+    assert len({turns(seed)[0] for seed in range(20)}) > 1
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -20,10 +20,10 @@ class LedgerLife(RuleBasedStateMachine):
         self.closed = []
         self.charged = self.known = self.actual = 0
 
-    @rule(replica=st.sampled_from(REPLICAS), amount_mmu=st.integers(0, 10**6))
-    def charge(self, replica, amount_mmu):
+    @rule(replica=st.sampled_from(REPLICAS), amount_mmu=st.integers(0, 10**6), answer_mmu=st.integers(0, 2 * 10**6))
+    def charge(self, replica, amount_mmu, answer_mmu):
         account = self.ledger.account(replica)
-        self.open.append([self.ledger.charge(account, amount_mmu), amount_mmu])
+        self.open.append([self.ledger.charge(account, amount_mmu, answer_mmu), amount_mmu])
         self.charged += amount_mmu
 
     @precondition(lambda self: self.open)
@@ -44,6 +44,14 @@ class LedgerLife(RuleBasedStateMachine):
         self.charged += more
 
     @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def begin_answer(self, data):
+        entry = data.draw(st.sampled_from(self.open))[0]
+        entry.begin_answer()
+        assert entry.answering
+        assert entry.answer_mmu == entry.remaining_mmu
+
+    @precondition(lambda self: self.open)
     @rule(data=st.data(), actual_mmu=st.none() | st.integers(-5, 2 * 10**6))
     def settle(self, data, actual_mmu):
         """Completed, cancelled, timed out or dead: all end here."""
@@ -56,7 +64,7 @@ class LedgerLife(RuleBasedStateMachine):
         index = data.draw(st.integers(0, len(self.open) - 1))
         amount_mmu = self.open[index][0].charged_mmu
         self._close(index, None)
-        self.charge(replica, amount_mmu)
+        self.charge(replica, amount_mmu, amount_mmu // 3)
 
     @rule(replica=st.sampled_from(REPLICAS), data=st.data())
     def replica_dies(self, replica, data):
@@ -77,6 +85,7 @@ class LedgerLife(RuleBasedStateMachine):
         entry = data.draw(st.sampled_from(self.closed))
         before = (entry.charged_mmu, entry.actual_mmu)
         entry.progress(7)
+        entry.begin_answer()
         entry.raise_to(10**9)
         assert not entry.settle(actual_mmu)
         assert (entry.charged_mmu, entry.actual_mmu, entry.remaining_mmu) == (*before, 0)
@@ -103,6 +112,11 @@ class LedgerLife(RuleBasedStateMachine):
         assert all(entry.remaining_mmu == remaining for entry, remaining in self.open)
         open_mmu = sum(entry.charged_mmu for entry, _ in self.open)
         assert ledger.charged_total_mmu - ledger.settled_total_mmu == open_mmu
+        for account in {entry.account for entry, _ in self.open}:
+            here = [entry for entry, _ in self.open if entry.account is account]
+            assert account.answering == sum(entry.answering for entry in here)
+            assert account.answer_mmu == sum(entry.answer_mmu for entry in here)
+            assert all(0 <= entry.answer_mmu <= entry.remaining_mmu for entry in here)
         assert all(count >= 0 for count in ledger.by_replica().values())
         assert sum(ledger.by_replica().values()) == len(self.open)
 
@@ -111,6 +125,7 @@ class LedgerLife(RuleBasedStateMachine):
             entry.settle()
         assert self.ledger.in_flight == 0
         assert self.ledger.outstanding_mmu == 0
+        assert all(entry.account.answering == entry.account.answer_mmu == 0 for entry in self.closed)
         assert self.ledger.charged_total_mmu == self.ledger.settled_total_mmu
         for replica in REPLICAS:
             self.ledger.retire(replica)

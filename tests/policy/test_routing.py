@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.policy.ledger import Ledger
-from steelyard.policy.routing import Ask, Candidate, LeastRequests, PowerOfTwoChoices, Reason, RoundRobin
+from steelyard.policy.routing import Ask, Candidate, LeastInTurn, LeastRequests, PowerOfTwoChoices, Reason, RoundRobin
 from steelyard.policy.units import GUESS, Features, LinearCost, Term
 
 FLAT = Ask(Features(), LinearCost({Term.REQUEST: 0.003}))
@@ -18,12 +18,18 @@ def fleet(count, limit=1000):
 
 
 def choosers(ledger, seed=1):
-    return [PowerOfTwoChoices(ledger, Random(seed)), LeastRequests(ledger, Random(seed)), RoundRobin(ledger)]
+    rngs = [Random(seed) for _ in range(3)]
+    return [
+        PowerOfTwoChoices(ledger, rngs[0]),
+        LeastRequests(ledger, rngs[1]),
+        LeastInTurn(ledger, rngs[2]),
+        RoundRobin(ledger),
+    ]
 
 
 @given(st.integers(1, 30), st.integers(0, 5), st.integers(0, 200), st.integers(0, 2**32))
 def test_a_decision_is_charged_and_never_exceeds_a_limit(count, limit, arrivals, seed):
-    for make in range(3):
+    for make in range(4):
         ledger, candidates = fleet(count, limit)
         chooser = choosers(ledger, seed)[make]
         taken = 0
@@ -72,8 +78,33 @@ def test_ties_are_broken_at_random_and_repeatably():
     assert all(70 <= counts[index] <= 130 for index in range(4))
 
 
+@pytest.mark.parametrize("count", [5, 40])
+def test_equal_replicas_take_turns_and_routers_begin_with_others(count):
+    def turns(seed):
+        ledger, candidates = fleet(count)
+        chooser = LeastInTurn(ledger, Random(seed))
+        decisions = [chooser.choose(candidates, 0.0, FLAT) for _ in range(2 * count)]
+        return [candidates.index(decision.replica) for decision in decisions]
+
+    for seed in range(5):
+        assert sorted(turns(seed)[:count]) == list(range(count))
+        assert turns(seed)[:count] == turns(seed)[count:]
+    assert len({turns(seed)[0] for seed in range(20)}) > 1
+
+
+def test_who_was_passed_over_is_next_and_answers_count_a_quarter():
+    ledger, candidates = fleet(3)
+    chooser = LeastInTurn(ledger, Random(1))
+    first, second, third = (chooser.choose(candidates, 0.0, FLAT) for _ in range(3))
+    second.entry.settle()
+    third.entry.settle()
+    assert chooser.choose(candidates, 0.0, FLAT).replica is second.replica
+    first.entry.begin_answer()
+    assert chooser.choose(candidates, 0.0, FLAT).replica is first.replica, "whoever only answers can read a prompt"
+
+
 def test_a_marked_replica_gets_nothing_until_its_mark_expires():
-    for make in range(3):
+    for make in range(4):
         ledger, candidates = fleet(2)
         chooser = choosers(ledger)[make]
         candidates[0].mark.put(10.0, 1.0, "test")

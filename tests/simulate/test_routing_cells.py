@@ -85,6 +85,34 @@ def test_affinity_finds_prefixes_and_weighing_beats_turns_where_a_replica_is_slo
     assert ttft[MODEL_UNITS] < ttft["round-robin"]
 
 
+def test_recomputed_prefixes_do_not_let_overload_feed_itself() -> None:
+    """Agents' long contexts: whoever spills whenever that saves its own wait, makes all wait (goodput was 0.08)."""
+    size = Size(8, 8.0, 0.7, 0.1, 100)
+    own, others, speeds = [], [], []
+    for seed in (1, 2, 3):
+        load = scaled(SYNTHETIC["agents"](1), size, MODEL.cost(), MODEL.kv_tokens, seed)
+        router = routing._Router(load, MODEL_UNITS, MODEL, 8, seed)
+        own.append((load, router.run()))
+        others.append((load, routing.run(load, "prefix-gate", MODEL, 8, seed)))
+        speeds += [candidate.speed for candidate in router._candidates]
+    ours, gate = scored(own, MODEL, 8), scored(others, MODEL, 8)
+    assert ours.goodput >= 0.98 * gate.goodput
+    assert ours.ttft_p99_s <= 1.02 * gate.ttft_p99_s
+    assert ours.hit_of_ideal >= 0.95
+    assert min(speeds) >= 0.8, "equal replicas, whatever queues do to their times"
+    assert max(speeds) <= 1.2
+
+
+def test_requests_that_hardly_differ_are_spaced_as_evenly_as_turns_space_them() -> None:
+    load = scaled(SYNTHETIC["uniform-short"](1), Size(8, 8.0, 0.7, 0.1, 100), MODEL.cost(), MODEL.kv_tokens, seed=1)
+    ttft = {
+        policy: scored([(load, routing.run(load, policy, MODEL, 8, 1))], MODEL, 8).ttft_p99_s
+        for policy in (MODEL_UNITS, "round-robin", "two-choices")
+    }
+    assert ttft[MODEL_UNITS] <= 1.05 * ttft["round-robin"]
+    assert ttft[MODEL_UNITS] < 0.8 * ttft["two-choices"]
+
+
 def answered(number: int, arrived_s: float, ttft_s: float, itl_s: float, outcome: Outcome, cached: int) -> Answer:
     request = SimRequest(arrived_s, 100, 11)
     first_s = arrived_s + ttft_s

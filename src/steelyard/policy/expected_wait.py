@@ -1,19 +1,32 @@
-"""Sends a request where it is expected to be done soonest, by one formula in seconds.
+"""Sends a request where all together wait least: it itself, and those whom it delays; by one formula in seconds.
 
-    wait = (backlog + what this request costs after the prefix that the replica holds) ÷ (1,000,000 mmu/s × speed)
+    delay = (ahead + cost × (1 + others) + displaced) ÷ (1,000,000 mmu/s × speed)
+
+`cost`: of this request after the prefix that the replica holds. `ahead`: the replica's backlog, in which answers count
+¼. `others`: its requests in flight, of which those that answer count ¼. `displaced`: see below.
 
 **Inputs** The candidates with their backlog in the ledger, the request's cost model, blocks and key, `now_s`; after the
 attempt, what it cost, how long it took and how many tokens had been cached.
 **Parameters** Up to `LOOK_AT_ALL` = 16 candidates all are compared; above, a shortlist: of the key's replicas
 `HOME` = 4, `HOLDERS` = 4 of the longest prefix, `STRANGERS` = 8 drawn at random.
+`ANSWERS` = 4 (`routing.py`) is the inverse of that ¼: decoding goes on beside prompts, which hardly wait for it;
+calibration may measure it one day.
+**Why others count** Whoever minimises only its own wait spills as soon as recomputing a prefix takes less time than
+waiting for it; all behind it pay for that, and overload feeds itself. For a queue served in order, what a job of x
+seconds adds to the waits of all is u + x + λ x (2u + x) ÷ 2 (1 − ρ), u being the backlog (Hyytiä, Penttinen and Aalto,
+Size- and state-aware dispatching problem with queue-specific job sizes, EJOR 217, 2012). λu, those that come while it
+waits, is by Little's law about the number that is there. We count those, each of which `cost` delays once: no rate need
+be estimated, it holds in overload, where 1 − ρ does not, and affinity grows with load by itself. In simulations half of
+it lost a crowded fleet of agents, and twice as much gained nothing.
 **Trade-offs** No gate turns affinity off and no threshold turns it on: a prefix is worth the seconds that it saves, a
 queue costs the seconds that it takes. On a replica that is not one of the key's, what the request computes anew counts
-twice, since it displaces as much of what others have cached: this is the hysteresis that keeps keys where they are. A
-key that did move is as much at home where its prefix now is.
+once more, since it displaces as much of what others have cached: this is the hysteresis that keeps keys where they are.
+A key that did move is as much at home where its prefix now is.
 **Failure modes** Beliefs about caches and speeds can be wrong for a while; reports correct them, and load bounds the
 harm. When nobody of the shortlist is free the least backlog of all free ones decides; when nobody is, None.
 
-One per served entity: it owns what is believed of that entity's replicas. Ties are broken by the given random numbers.
+One per served entity: it owns what is believed of that entity's replicas. Ties go to who was chosen least recently,
+from a random start.
 """
 
 from __future__ import annotations
@@ -22,11 +35,10 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from steelyard.policy.affinity import Slice, SliceMap
-from steelyard.policy.ledger import Ledger
+from steelyard.policy.ledger import Account, Ledger
 from steelyard.policy.prefix_index import MOST_ENTRIES, Cache, PrefixIndex, Summary
-from steelyard.policy.routing import Ask, C, Candidate, Decision, Reason
+from steelyard.policy.routing import ANSWERS, Ask, C, Candidate, Decision, Reason
 from steelyard.policy.speed import Speeds
-from steelyard.policy.units import CAPACITY_MMU_PER_S
 
 LOOK_AT_ALL = 16
 HOME = 4
@@ -35,7 +47,18 @@ STRANGERS = 8
 
 
 class ExpectedWait:
-    __slots__ = ("_caches", "_candidates", "_ledger", "_positions", "_random", "prefixes", "slices", "speeds")
+    __slots__ = (
+        "_caches",
+        "_candidates",
+        "_chosen",
+        "_decisions",
+        "_ledger",
+        "_positions",
+        "_random",
+        "prefixes",
+        "slices",
+        "speeds",
+    )
 
     def __init__(self, ledger: Ledger, rng: Random, *, routers: int = 1, most_entries: int = MOST_ENTRIES) -> None:
         self._ledger = ledger
@@ -46,6 +69,8 @@ class ExpectedWait:
         self._candidates: Sequence[Candidate] = ()
         self._caches: list[Cache] = []  # by position
         self._positions: dict[str, int] = {}
+        self._chosen: list[float] = []  # by position: the number of the last decision for it
+        self._decisions = 0.0
 
     def choose(self, candidates: Sequence[C], now_s: float, ask: Ask) -> Decision[C] | None:
         """Expects another sequence object when the candidates are others."""
@@ -75,7 +100,9 @@ class ExpectedWait:
         cached_tokens = depth * ask.block_tokens * cache.trust
         amount_mmu = ask.mmu_after(cached_tokens) if depth else ask.mmu
         reason = Reason.SOONEST if part is None else Reason.AT_HOME if best in home else Reason.SPILLED
-        entry = self._ledger.charge(replica.account, amount_mmu)
+        entry = self._ledger.charge(replica.account, amount_mmu, ask.answer_mmu)
+        self._decisions += 1.0
+        self._chosen[best] = self._decisions
         decision = Decision(replica, reason, entry, now_s, cached_tokens)
         if ask.blocks:
             decision.depth = depth
@@ -130,10 +157,11 @@ class ExpectedWait:
         levels: list[tuple[int, int]],
         home: list[int],
     ) -> int:
-        """Position with the least expected wait of those free; -1: none is."""
-        best, ties = -1, 0
-        least_s = last_tokens = 0.0
+        """Position with the least delay of those free; -1: none is."""
+        best = -1
+        least = last_tokens = 0.0
         last_mmu = ask.mmu  # replicas with as much cached cost the same
+        chosen = self._chosen
         for position in among:
             candidate = candidates[position]
             account = candidate.account
@@ -148,16 +176,14 @@ class ExpectedWait:
                         break
             if tokens != last_tokens:
                 last_tokens, last_mmu = tokens, ask.mmu_after(tokens)
-            work_mmu = account.outstanding_mmu + last_mmu
+            answering = account.answering
+            others = account.in_flight - answering + answering / ANSWERS
+            work_mmu = _ahead_mmu(account) + last_mmu * (1.0 + others)
             if home and position not in home:
                 work_mmu += last_mmu - ask.least_mmu  # what it displaces
-            wait_s = work_mmu / (CAPACITY_MMU_PER_S * candidate.speed)
-            if best < 0 or wait_s < least_s:
-                best, least_s, ties = position, wait_s, 1
-            elif wait_s == least_s:  # keep each of k tied ones with probability 1/k
-                ties += 1
-                if self._random() * ties < 1.0:
-                    best = position
+            delay = work_mmu / candidate.speed  # ÷ the capacity, which is the same for all
+            if best < 0 or delay < least or (delay == least and chosen[position] < chosen[best]):
+                best, least = position, delay
         return best
 
     def _home(self, candidates: Sequence[Candidate], part: Slice, now_s: float) -> list[int]:
@@ -189,19 +215,16 @@ class ExpectedWait:
         return sorted(listed)  # the same order for the same seed
 
     def _least_backlog(self, candidates: Sequence[Candidate], now_s: float) -> int:
-        best, ties = -1, 0
+        best = -1
         least = 0.0
+        chosen = self._chosen
         for position, candidate in enumerate(candidates):
             account = candidate.account
             if account.in_flight >= candidate.limit or candidate.mark.until_s > now_s:
                 continue
-            backlog = account.outstanding_mmu / candidate.speed
-            if best < 0 or backlog < least:
-                best, least, ties = position, backlog, 1
-            elif backlog == least:
-                ties += 1
-                if self._random() * ties < 1.0:
-                    best = position
+            backlog = _ahead_mmu(account) / candidate.speed
+            if best < 0 or backlog < least or (backlog == least and chosen[position] < chosen[best]):
+                best, least = position, backlog
         return best
 
     def _meet(self, candidates: Sequence[Candidate]) -> None:
@@ -214,4 +237,10 @@ class ExpectedWait:
         self._caches = [self.prefixes.cache(name) for name in names]
         self.slices.assign(names)
         self.speeds.assign(candidates)
+        self._chosen = [-self._random() for _ in names]
         self._candidates = candidates
+
+
+def _ahead_mmu(account: Account) -> float:
+    """Work that a prompt waits for."""
+    return account.outstanding_mmu - account.answer_mmu * (1.0 - 1.0 / ANSWERS)

@@ -2,7 +2,9 @@
 
 **Inputs** The candidates (account in the ledger, limit, mark), `now_s`, and an `Ask`: what is known of the request.
 **Parameters** `limit`: requests that a replica may hold at once. `LOOK_AT_ALL` = 8: up to so many candidates
-`PowerOfTwoChoices` compares all; above, two drawn at random, then all that are free if both are not.
+`PowerOfTwoChoices` compares all; above, two drawn at random, then all that are free if both are not; `LeastInTurn`
+compares the next so many. `ANSWERS` = 4 requests that answer delay the next one as much as one that does not yet: an
+engine goes on with its answers while it reads a prompt, but reads prompts one after the other.
 **Trade-offs** Comparing all is exact when the ledger sees all load, and costs time in proportion to the candidates;
 two choices stay cheap, and with several routers keep them from running to the same replica at once.
 **Failure modes** Load that other routers put on a replica is not seen. When every candidate is full or marked there is
@@ -24,12 +26,13 @@ from steelyard.policy.marks import Mark
 from steelyard.policy.units import CostModel, Features
 
 LOOK_AT_ALL = 8
+ANSWERS = 4
 
 
 class Ask:
     """What routing knows of one request. Made once, used again for every attempt."""
 
-    __slots__ = ("block_tokens", "blocks", "cost", "features", "key", "least_mmu", "mmu")
+    __slots__ = ("answer_mmu", "block_tokens", "blocks", "cost", "features", "key", "least_mmu", "mmu")
 
     def __init__(
         self,
@@ -45,6 +48,9 @@ class Ask:
         self.block_tokens = block_tokens  # tokens that a block stands for
         self.key = key  # sticky key, the same in every router; None: none
         self.mmu = cost.mmu(features)  # where nothing is cached
+        self.answer_mmu = 0  # of it, for the answer: the same wherever it goes
+        if features.output_tokens:
+            self.answer_mmu = max(0, self.mmu - cost.mmu(_without_answer(features)))
         self.least_mmu = self.mmu  # where all of its prompt is that may be
         if key is not None or blocks:
             self.least_mmu = self.mmu_after(features.input_tokens + features.image_tokens)
@@ -64,6 +70,15 @@ class Ask:
             rows=whole.rows,
         )
         return self.cost.mmu(features)
+
+
+def _without_answer(whole: Features) -> Features:
+    return Features(
+        input_tokens=whole.input_tokens,
+        cached_tokens=whole.cached_tokens,
+        image_tokens=whole.image_tokens,
+        rows=whole.rows,
+    )
 
 
 class Candidate:
@@ -91,6 +106,7 @@ class Reason(StrEnum):
     LEAST_BUSY = "the least busy of all"
     LESS_BUSY = "the less busy of two"
     IN_TURN = "next in turn"
+    LEAST_IN_TURN = "the least busy of the next in turn"
     SOONEST = "the least expected wait"
     AT_HOME = "the least expected wait among the replicas of its key"
     SPILLED = "another than those of its key, since that saves more than it costs"
@@ -142,7 +158,7 @@ class PowerOfTwoChoices:
             only = candidates[0]
             if only.account.in_flight >= only.limit or only.mark.until_s > now_s:  # is_free, without the call
                 return None
-            return Decision(only, Reason.ONLY_FREE, self._ledger.charge(only.account, ask.mmu), now_s)
+            return Decision(only, Reason.ONLY_FREE, self._ledger.charge(only.account, ask.mmu, ask.answer_mmu), now_s)
         reason = Reason.LEAST_BUSY
         best: C | None = None
         if count > LOOK_AT_ALL:
@@ -154,7 +170,7 @@ class PowerOfTwoChoices:
             best = least_busy(candidates, now_s, self._random)
         if best is None:
             return None
-        return Decision(best, reason, self._ledger.charge(best.account, ask.mmu), now_s)
+        return Decision(best, reason, self._ledger.charge(best.account, ask.mmu, ask.answer_mmu), now_s)
 
     def settled(self, decision: Decision[C], ask: Ask, now_s: float, cached_tokens: float | None) -> None:
         """Counting requests needs no learning."""
@@ -173,7 +189,48 @@ class LeastRequests:
         best = least_busy(candidates, now_s, self._random)
         if best is None:
             return None
-        return Decision(best, Reason.LEAST_BUSY, self._ledger.charge(best.account, ask.mmu), now_s)
+        return Decision(best, Reason.LEAST_BUSY, self._ledger.charge(best.account, ask.mmu, ask.answer_mmu), now_s)
+
+    def settled(self, decision: Decision[C], ask: Ask, now_s: float, cached_tokens: float | None) -> None:
+        """Counting requests needs no learning."""
+
+
+class LeastInTurn:
+    """For requests that are alike: of the next in turn, the one with the fewest requests ahead of this one.
+
+    Turns space the requests of each replica evenly, which chance does not; whoever was passed over stays next.
+    """
+
+    __slots__ = ("_ledger", "_order", "_random")
+
+    def __init__(self, ledger: Ledger, rng: Random) -> None:
+        self._ledger = ledger
+        self._random: Callable[[], float] = rng.random
+        self._order: list[int] = []  # positions, the one chosen least recently first
+
+    def choose(self, candidates: Sequence[C], now_s: float, ask: Ask) -> Decision[C] | None:
+        count = len(candidates)
+        order = self._order
+        if len(order) != count:
+            start = int(self._random() * count)  # several routers do not begin with the same one
+            order = self._order = [*range(start, count), *range(start)]
+        best: C | None = None
+        turn = fewest = 0
+        for step in range(count):
+            if step >= LOOK_AT_ALL and best is not None:
+                break
+            candidate = candidates[order[step]]
+            account = candidate.account
+            if account.in_flight >= candidate.limit or candidate.mark.until_s > now_s:  # is_free, without the call
+                continue
+            ahead = account.in_flight - account.answering + account.answering // ANSWERS
+            if best is None or ahead < fewest:
+                best, fewest, turn = candidate, ahead, step
+        if best is None:
+            return None
+        order.append(order.pop(turn))
+        reason = Reason.LEAST_BUSY if count <= LOOK_AT_ALL else Reason.LEAST_IN_TURN
+        return Decision(best, reason, self._ledger.charge(best.account, ask.mmu, ask.answer_mmu), now_s)
 
     def settled(self, decision: Decision[C], ask: Ask, now_s: float, cached_tokens: float | None) -> None:
         """Counting requests needs no learning."""
@@ -193,7 +250,8 @@ class RoundRobin:
             candidate = candidates[self._turn % len(candidates)]
             self._turn += 1
             if candidate.is_free(now_s):
-                return Decision(candidate, Reason.IN_TURN, self._ledger.charge(candidate.account, ask.mmu), now_s)
+                entry = self._ledger.charge(candidate.account, ask.mmu, ask.answer_mmu)
+                return Decision(candidate, Reason.IN_TURN, entry, now_s)
         return None
 
     def settled(self, decision: Decision[C], ask: Ask, now_s: float, cached_tokens: float | None) -> None:

@@ -1,13 +1,18 @@
 """How fast each replica is beside the others: 0.5 takes twice as long for the same work.
 
 **Inputs** Every attempt that a replica completed: what it cost, how long it took, and how many were in flight with it.
-**Parameters** `PRIOR` = 5 attempts' worth of being as fast as all others; `MEMORY` = 50 attempts of a replica and 500
-of all count, and `HALF_LIFE_S` = 30 s; steps of a quarter of an octave (`STEPS` = 4), within `SLOWEST` and its inverse.
+**Parameters** Before anything is known, `EQUAL` = 90 % of replicas are taken to be as fast as all others, and the rest
+to differ by `APART` = 0.7 (a standard deviation, in logarithms: about a factor of 2). `MEMORY` = 100 attempts of a
+replica and `ALL_MEMORY` = 500 of all count, and `HALF_LIFE_S` = 30 s; steps of a quarter of an octave (`STEPS` = 4),
+within `SLOWEST` and its inverse.
 **Trade-offs** Seconds per milli-MU grow with what else is in flight, so a replica with little to do must not seem
-fast, nor one with more seem slow: a line through all replicas' attempts says what its load explains, and the rest is
-its speed. Steps are coarse, so that noise does not make one of two equal replicas the favourite.
+fast, nor one with more seem slow: a line through all replicas' attempts says what its load explains. How far single
+attempts are off that line says how much chance there is in a replica's mean, and Bayes' rule how likely it is that it
+differs at all: under queues equal replicas seem to differ by a half, and a long backlog would multiply that. A replica
+that does differ is believed after a few attempts where times are regular, after some dozens where they are not.
 **Failure modes** One replica alone is as fast as itself (1.0). Speed is relative: when all become slow, the cost model
-is wrong, and drift says so. What nobody confirms is forgotten: a slow replica is tried again.
+is wrong, and drift says so. What nobody confirms is forgotten: a slow replica is tried again. Where times are so
+irregular that half the speed is within chance, speeds stay 1.0, and only the backlog tells.
 
 `expected_wait.py` owns one per served entity and feeds it; only this module writes `Candidate.speed`.
 """
@@ -19,50 +24,71 @@ from collections.abc import Sequence
 
 from steelyard.policy.routing import Candidate
 
-PRIOR = 5.0
-MEMORY = 50.0
+MEMORY = 100.0
 ALL_MEMORY = 500.0
 HALF_LIFE_S = 30.0
+EQUAL = 0.9
+APART = 0.7
 STEPS = 4
 SLOWEST = 0.1
+LEAST_ERROR2 = 1e-4  # nothing is known to better than 1 %
 
 
 class _Pace:
     """Fading sums over the attempts of one replica."""
 
-    __slots__ = ("at_s", "attempts", "candidate", "expected_s", "observed_s", "ratio")
+    __slots__ = ("at_s", "candidate", "expected_s", "observed_s", "ratio", "squares_s2")
 
     def __init__(self, candidate: Candidate) -> None:
         self.candidate = candidate
-        self.attempts = 0.0
         self.expected_s = 0.0  # at speed 1, with the load that there was
         self.observed_s = 0.0
+        self.squares_s2 = 0.0  # of each attempt that was expected, fading as the sums do: old evidence is less
         self.ratio = 1.0  # the speed before it is rounded
         self.at_s = 0.0
 
-    def fade(self, now_s: float) -> None:
-        kept = math.exp2(-max(0.0, now_s - self.at_s) / HALF_LIFE_S)
-        self.attempts *= kept
+    def fade(self, kept: float) -> None:
         self.expected_s *= kept
         self.observed_s *= kept
+        self.squares_s2 *= kept
+
+    def fade_until(self, now_s: float) -> None:
+        self.fade(math.exp2(-max(0.0, now_s - self.at_s) / HALF_LIFE_S))
         self.at_s = max(self.at_s, now_s)
 
-    def judge(self) -> None:
-        if self.attempts < 1e-3:  # next to nothing is remembered
+    def judge(self, variance: float) -> None:
+        """`variance`: of a single attempt's time, relative to what was expected of it."""
+        if self.expected_s < 1e-9 or self.observed_s < 1e-9:  # next to nothing is remembered
             self.ratio = self.candidate.speed = 1.0
             return
-        prior_s = PRIOR * self.expected_s / self.attempts
-        ratio = (prior_s + self.expected_s) / (prior_s + self.observed_s)
-        self.ratio = min(1 / SLOWEST, max(SLOWEST, ratio))
+        seen = math.log(self.expected_s / self.observed_s)
+        error2 = max(LEAST_ERROR2, variance * self.squares_s2 / (self.expected_s * self.expected_s))
+        both2 = error2 + APART * APART
+        # How likely is it that this replica differs, rather than that chance made it seem so?
+        odds = (1 - EQUAL) / EQUAL * math.sqrt(error2 / both2)
+        odds *= math.exp(min(50.0, seen * seen / 2 * (1 / error2 - 1 / both2)))
+        believed = seen * odds / (1 + odds) * (1 - error2 / both2)
+        self.ratio = min(1 / SLOWEST, max(SLOWEST, math.exp(believed)))
         self.candidate.speed = math.exp2(round(STEPS * math.log2(self.ratio)) / STEPS)
 
 
 class Speeds:
-    __slots__ = ("_load", "_load_load", "_load_pace", "_pace", "_paces", "_turn", "_weight")
+    __slots__ = (
+        "_load",
+        "_load_load",
+        "_load_pace",
+        "_pace",
+        "_paces",
+        "_residual_s2",
+        "_square_s2",
+        "_turn",
+        "_weight",
+    )
 
     def __init__(self) -> None:
         self._paces: dict[str, _Pace] = {}
         self._turn: list[_Pace] = []
+        self._residual_s2 = self._square_s2 = 0.0  # of all attempts: how far off the line they are, and its length
         # Fading sums over all attempts, for the line through seconds per milli-MU against attempts in flight.
         self._weight = self._load = self._pace = self._load_load = self._load_pace = 0.0
 
@@ -78,7 +104,7 @@ class Speeds:
                 pace.candidate = candidate
                 candidate.speed = 1.0
             self._paces[replica] = pace
-            pace.judge()
+            pace.judge(self._variance())
         self._turn = []
 
     def observe(self, replica: str, mmu: int, seconds: float, in_flight: float, now_s: float) -> None:
@@ -87,17 +113,27 @@ class Speeds:
         if pace is None or mmu <= 0 or seconds <= 0:
             return
         self._fit(mmu, seconds * pace.ratio / mmu, in_flight)
-        pace.fade(now_s)
-        kept = 1 - 1 / MEMORY
-        pace.attempts = kept * pace.attempts + 1
-        pace.expected_s = kept * pace.expected_s + mmu * self._expected(in_flight)
-        pace.observed_s = kept * pace.observed_s + seconds
-        pace.judge()
+        expected_s = mmu * self._expected(in_flight)
+        kept = 1 - 1 / ALL_MEMORY
+        residual_s = seconds * pace.ratio - expected_s
+        self._residual_s2 = kept * self._residual_s2 + residual_s * residual_s
+        self._square_s2 = kept * self._square_s2 + expected_s * expected_s
+        variance = self._variance()
+        pace.fade_until(now_s)
+        pace.fade(1 - 1 / MEMORY)
+        pace.expected_s += expected_s
+        pace.observed_s += seconds
+        pace.squares_s2 += expected_s * expected_s
+        pace.judge(variance)
         if not self._turn:
             self._turn = list(self._paces.values())
         other = self._turn.pop()  # who gets no requests is forgotten too, in turn
-        other.fade(now_s)
-        other.judge()
+        other.fade_until(now_s)
+        other.judge(variance)
+
+    def _variance(self) -> float:
+        """Of a single attempt's time, relative to what is expected of it."""
+        return self._residual_s2 / self._square_s2 if self._square_s2 else 1.0
 
     def _fit(self, weight: float, pace: float, load: float) -> None:
         kept = 1 - 1 / ALL_MEMORY

@@ -21,6 +21,7 @@ from steelyard.policy.routing import (
     Candidate,
     Chooser,
     Decision,
+    LeastInTurn,
     LeastRequests,
     PowerOfTwoChoices,
     RoundRobin,
@@ -38,7 +39,7 @@ from steelyard.simulate.sequences import Sequence as Attempt
 
 MODEL_UNITS = "model-units"
 POLICIES: dict[str, Callable[[Ledger, Random], Chooser]] = {
-    MODEL_UNITS: lambda ledger, rng: WeighOrCount(ExpectedWait(ledger, rng), PowerOfTwoChoices(ledger, rng)),
+    MODEL_UNITS: lambda ledger, rng: WeighOrCount(ExpectedWait(ledger, rng), LeastInTurn(ledger, rng)),
     "prefix-gate": PrefixAffinityGate,
     "least-requests": LeastRequests,
     "two-choices": PowerOfTwoChoices,
@@ -211,6 +212,7 @@ class _Router:
         before_mmu = self._cost.mmu(features)  # all but the answer, as it turned out
         left_mmu = max(0, decision.entry.charged_mmu - before_mmu)
         entry.progress(entry.remaining_mmu - left_mmu)
+        entry.begin_answer()
         exchange.token_mmu = left_mmu / max(1.0, exchange.expected_tokens)
         exchange.followed_tokens = 0
 
