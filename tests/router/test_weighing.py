@@ -203,6 +203,7 @@ async def test_a_stream_is_worked_off_as_it_passes_and_settled_with_its_trailer(
         whole = GUESS.mmu(Features(input_tokens=100, output_tokens=10))
         rest = GUESS.mmu(Features(input_tokens=100, output_tokens=4))
         await until(lambda: account.outstanding_mmu <= whole - rest + 1)
+        assert (account.answering, account.answer_mmu) == (1, account.outstanding_mmu)
         client.close()
         await w.settled()
         await w.ask({**command, "stall_after": None, "last_usage": f"{USAGE};output=9"}, CHAT)
@@ -235,7 +236,7 @@ async def test_turns_of_a_conversation_meet_the_replica_that_holds_it_and_conver
     async with fake_replicas(tmp_path, 3) as replicas:
         snapshot = snapshot_of(*replicas, max_concurrency=100, **CHATS)
         async with router_process(tmp_path / "h", snapshot) as router:
-            talks = [[said(f"conversation {number} " * 100)] for number in range(12)]
+            talks = [[said(f"conversation {number} " * 1000)] for number in range(12)]
             met: list[set[str]] = [set() for _ in talks]
             for _ in range(4):
                 for talk, where in zip(talks, met, strict=True):

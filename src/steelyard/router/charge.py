@@ -61,6 +61,7 @@ class Charge:
         prefill.output_tokens = max(1.0, estimate.output_tokens)
         self._per_event_mmu = (cost.mmu(prefill) - self._worked_mmu) / prefill.output_tokens
         self._work(int(self._worked_mmu))
+        self._entry.begin_answer()
 
     def stream(self, events: int) -> None:
         """So many more events of its stream went by, about a token each."""

@@ -6,12 +6,10 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
-from steelyard.policy import routing
 from steelyard.policy.expected_wait import ExpectedWait
 from steelyard.policy.ledger import Ledger
-from steelyard.policy.routing import Chooser, PowerOfTwoChoices, RoundRobin
+from steelyard.policy.routing import Chooser, LeastInTurn, PowerOfTwoChoices, RoundRobin
 from steelyard.policy.routing_choice import WeighOrCount
 from steelyard.settings import Settings
 
@@ -33,6 +31,4 @@ class Choosers:
             return RoundRobin(ledger)
         if self._policy == "p2c":
             return PowerOfTwoChoices(ledger, rng)
-        # Whatever counts where nothing differs: by turns, as soon as that policy is there.
-        alike: Any = getattr(routing, "LeastInTurn", PowerOfTwoChoices)(ledger, rng)
-        return WeighOrCount(ExpectedWait(ledger, rng, routers=self._routers), alike)
+        return WeighOrCount(ExpectedWait(ledger, rng, routers=self._routers), LeastInTurn(ledger, rng))
