@@ -36,7 +36,9 @@ def test_streamed_text_equals_the_whole_answer(any_base):
     assert chunks[0].choices[0].delta.role == "assistant"
     assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == whole.choices[0].finish_reason
     assert not chunks[-1].choices
-    assert chunks[-1].usage == whole.usage
+    usage = whole.usage.to_dict()
+    assert usage.pop("model_units") > 0  # told of whole answers only, for now
+    assert chunks[-1].usage.to_dict() == usage
     assert len({c.id for c in chunks}) == 1
 
 
