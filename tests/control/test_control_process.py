@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -99,9 +100,10 @@ class Control:
         """Live replicas by id."""
         found = {}
         for path in self.home.glob("replicas/*/process.json"):
-            record = msgspec.json.decode(path.read_bytes(), type=ProcessRecord)
-            if processes.is_alive(record):
-                found[path.parent.name] = record
+            with suppress(FileNotFoundError):  # it is removed while we look
+                record = msgspec.json.decode(path.read_bytes(), type=ProcessRecord)
+                if processes.is_alive(record):
+                    found[path.parent.name] = record
         return found
 
     def snapshot(self, after: int = -1, router: int = -1, wait_s: float = 5) -> Snapshot:
