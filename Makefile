@@ -33,9 +33,12 @@ $(STAMP): pyproject.toml constraints.txt Makefile
 	done
 	@touch $@ $(BUILT)
 
+# Installing compiles too, but make settles what must be made before that: so the recipe looks again.
 $(BUILT): $(SOURCES) setup.py | $(STAMP)
-	@echo "Compiling what was edited of the data path (a minute)…"
-	@$(BIN)/python setup.py -q build_ext --inplace
+	@if ! test -e $@ || test -n "$$(find $^ -newer $@)"; then \
+		echo "Compiling what was edited of the data path (a minute)…"; \
+		$(BIN)/python setup.py -q build_ext --inplace || exit 1; \
+	fi
 	@touch $@
 
 up: $(BUILT) ## Start the platform with its sample models on $(HOST):$(PORT)
