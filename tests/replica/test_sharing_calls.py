@@ -122,12 +122,13 @@ def test_a_row_that_ends_the_process_takes_no_others_request_with_it(counted, wh
     alone = [ask(replica, [row])[0] for row in ROWS]
     rows = [*ROWS[:7], [123.456, 0.0, 0.0], *ROWS[7:]]
     expected = [*alone[:7], [0.0] if status == 200 else status, *alone[7:]]
-    for _ in range(30):  # which rows meet in a call is chance: until the one has met another
+    for _ in range(30):  # which rows meet in a call is chance: until this one has met another
         assert ask(replica, rows) == expected
         if "with status 3" in replica.log.read_text():
             break
     else:
         pytest.fail(f"No row ended the process: {replica.log.read_text()[-1000:]}")
+    assert ask(replica, rows) == expected  # by the process that came after
 
 
 @pytest.mark.parametrize(
