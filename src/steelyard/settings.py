@@ -50,6 +50,9 @@ class Settings:
     queue_limit: int = 1024  # requests waiting per endpoint and router before 429
     drain_timeout_s: float = 30.0  # how long running requests may finish when a process stops
     start_timeout_s: float = 300.0  # from a replica's start to its readiness
+    auto_calibration: bool = True  # new versions are calibrated by themselves
+    calibration_quiet_s: float = 30.0  # without any request to the machine's replicas, before one begins
+    calibration_budget_s: float = 0.0  # of one that begins by itself; 0: what its kind of model needs
     routing: str = "model_units"  # for developers who compare: or "p2c", "round_robin"
     log_level: str = "info"
     lifeline_fd: int = -1  # read end of the supervisor's pipe; end-of-file means that the platform is gone

@@ -44,6 +44,7 @@ class Control:
             "STEELYARD_HOME": str(self.home),
             "STEELYARD_ROUTERS": str(self.routers),
             "STEELYARD_DRAIN_TIMEOUT_S": "1",
+            "STEELYARD_AUTO_CALIBRATION": "0",
             "STEELYARD_LIFELINE_FD": str(self.lifeline),
             **self.more,
         }

@@ -50,7 +50,7 @@ class Platform:
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "STEELYARD_HOME": str(home)},
+                env={"STEELYARD_AUTO_CALIBRATION": "0", **os.environ, "STEELYARD_HOME": str(home)},
                 start_new_session=True,
                 preexec_fn=_end_with_parent,  # noqa: PLW1509 (one system call of a library that is loaded already)
             )

@@ -17,12 +17,14 @@ from steelyard.calibration.progress import Counted, Progress, Sent
 from steelyard.calibration.prompts import Prompts
 from steelyard.calibration.rows import PATH as ROWS_PATH
 from steelyard.calibration.rows import Rows
+from steelyard.contracts.replica import CALIBRATES, PRIORITY_HEADER
 from steelyard.policy.calibration_shapes import Mix, Shape
 from steelyard.wire.client import Pool, ResponseSink, UpstreamConnection, UpstreamFailure
 from steelyard.wire.fetch import encode_head
 from steelyard.wire.request import Headers
 
-_HEADERS = [(b"host", b"steelyard"), (b"content-type", b"application/json"), (b"x-steelyard-priority", b"batch")]
+HEADERS = [(b"content-type", b"application/json"), (PRIORITY_HEADER, CALIBRATES)]  # of every request to the model
+_HOST = (b"host", b"steelyard")
 _EVENT = b"data: "
 _TAIL_BYTES = 4096  # of a stream, which hold its last events
 _PAUSE_S = 0.05  # after a failure, or a replica that refuses would be asked a thousand times a second
@@ -80,7 +82,7 @@ class Lanes:
         if head is None:
             if len(self._heads) > 1000:
                 self._heads.clear()
-            head = self._heads[len(body)] = encode_head("POST", path, _HEADERS, len(body))
+            head = self._heads[len(body)] = encode_head("POST", path, [_HOST, *HEADERS], len(body))
         sent = self._progress.sent(expected, time.monotonic())
         answer = _Answer(sent, words, self._said, self._ended)
         self._running.add(answer)

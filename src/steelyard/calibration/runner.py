@@ -9,15 +9,18 @@ import asyncio
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from steelyard.calibration.contention import Contention
-from steelyard.calibration.hardware import hardware
 from steelyard.calibration.lanes import Lanes
 from steelyard.calibration.measure import measure
 from steelyard.calibration.progress import Progress
+from steelyard.calibration.reuse import find, model_hash
 from steelyard.calibration.subject import Subject, get_to_know, load_of
 from steelyard.contracts.cost import Calibration, CalibrationSpec, LatencyTarget, MixMeasured
 from steelyard.contracts.replica import ReplicaStatus
 from steelyard.errors import ModelFailed
+from steelyard.observe.hardware import hardware
 from steelyard.policy.calibration_grid import CalibrationGrid, Measured, Outcome, Run, Target
 from steelyard.policy.cost_fit import Fit, evaluate, fit, predicted_s
 from steelyard.policy.units import TERMS, LinearCost
@@ -32,12 +35,15 @@ Say = Callable[[int, int, str], None]  # windows done, about how many are left, 
 
 
 async def calibrate(spec: CalibrationSpec, say: Say) -> Calibration:
-    """Takes as long as the budget of `spec` allows, at most."""
+    """Takes as long as the budget of `spec` allows, at most; nearly no time where an earlier result may be taken."""
     began_s, created_ms = time.monotonic(), time.time_ns() // 1_000_000
     pool = Pool(spec.address)
     try:
         say(0, 1, "getting to know the model")
         subject = await get_to_know(pool, spec)
+        hashed = await asyncio.to_thread(model_hash, spec)
+        if (earlier := await asyncio.to_thread(find, spec, hashed, subject.status.runtime)) is not None:
+            return earlier
         limits = subject.limits
         budget_s = spec.budget_s or (GENERATING_BUDGET_S if limits.generates else ROWS_BUDGET_S)
         grid = CalibrationGrid(limits, budget_s=budget_s, target=_target(spec.target), seed=spec.seed)
@@ -56,10 +62,11 @@ async def calibrate(spec: CalibrationSpec, say: Say) -> Calibration:
     notes = [*outcome.notes, *found.notes]
     if busy > _BUSY_CLIENT:
         notes.append(f"The load generator used {busy:.0%} of a core; requests may be cheaper than they look.")
-    if (strangers := now.completed_total - before.completed_total - sent) > _OTHERS * sent:
+    if (strangers := (now.user_requests_total or 0) - (before.user_requests_total or 0)) > _OTHERS * sent:
         notes.append(f"{strangers} requests of others ran meanwhile; costs look higher than they are.")
     took_s = time.monotonic() - began_s
-    return _result(spec, subject.status, outcome, found, notes=notes, created_ms=created_ms, took_s=took_s)
+    result = _result(spec, subject.status, outcome, found, notes=notes, created_ms=created_ms, took_s=took_s)
+    return msgspec.structs.replace(result, model_hash=hashed)
 
 
 async def _run(grid: CalibrationGrid, spec: CalibrationSpec, subject: Subject, say: Say) -> tuple[int, float]:

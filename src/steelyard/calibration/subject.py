@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from steelyard.calibration.lanes import counted_of
+from steelyard.calibration.lanes import HEADERS, counted_of
 from steelyard.calibration.prompts import Prompts
 from steelyard.calibration.rows import Rows, rows_of_example, rows_of_metadata
 from steelyard.contracts.cost import CalibrationSpec
@@ -78,7 +78,7 @@ async def _prompts(pool: Pool, spec: CalibrationSpec, status: ReplicaStatus) -> 
             pool,
             "POST",
             prompts.path,
-            headers=[(b"content-type", b"application/json")],
+            headers=HEADERS,
             body=body,
             timeout_s=_PROBE_TIMEOUT_S,
         )

@@ -25,7 +25,8 @@ class LatencyTarget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 class CalibrationSpec(msgspec.Struct, frozen=True, kw_only=True):
     """`address` is a ready replica's, `pid` its process's if that is on this machine.
 
-    `target` None: derived from how fast the replica is alone.
+    `target` None: derived from how fast the replica is alone. `kept`: the folder in which an earlier result for the
+    same model, setup and hardware may be found and taken over; None: measure in any case.
     """
 
     endpoint: str
@@ -37,6 +38,9 @@ class CalibrationSpec(msgspec.Struct, frozen=True, kw_only=True):
     budget_s: float | None = None  # None: what its kind of model needs
     target: LatencyTarget | None = None
     seed: int = 0
+    setup: str = ""  # tells apart replicas of one model that were set up in different ways
+    kept: str | None = None
+    background: bool = False  # nobody asked for it: whoever asks for another ends it
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +90,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     held_out_p95_error: float | None
     cross_validated_median_error: float | None
     largest: dict[str, int]  # sizes of the largest requests tried; what lies beyond is extrapolated
+    model_hash: str = ""  # of the model's files and the setup; empty: they could not be read
     notes: list[str] = []
     windows: list[MixMeasured] = []
 

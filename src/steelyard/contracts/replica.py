@@ -20,6 +20,8 @@ import msgspec
 
 FAILED_EXIT_STATUS = 3
 CLIENT_GONE = 499  # status under which both count a request whose client left
+PRIORITY_HEADER = b"x-steelyard-priority"
+CALIBRATES = b"calibration"  # a priority that no router sends: as low as `batch`, and not counted as a user's request
 DRAINING_HEADER = (b"x-steelyard-draining", b"1")  # on a 503: nothing was begun, so take the request elsewhere
 SPEC_FILE = "spec.json"
 FAILURE_FILE = "failure.json"
@@ -61,6 +63,8 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     last_completion_age_s: float | None  # None: nothing completed yet
     kv_occupancy: float | None = None  # 0..1, LLM only
     output_tokens_total: int | None = None  # LLM only
+    user_requests_total: int | None = None  # that came, whatever became of them; without those of a calibration
+    user_in_flight: int | None = None  # of these
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

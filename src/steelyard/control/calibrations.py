@@ -1,6 +1,6 @@
 """Calibrations of served entities: one at a time on this machine, each in a process of its own, their results kept.
 
-The API begins, shows and stops them; whoever in control wants a new version calibrated calls `begin` too. A result
+The API begins, shows and stops them; `auto_calibration.py` does so for what is new. A result
 lies in `settings.calibrations_dir`, one file per served entity, model version and hardware, and outlives control.
 """
 
@@ -32,6 +32,7 @@ from steelyard.observe.logs import get_logger
 
 MOST_LINE_BYTES = 16 * 1024 * 1024
 _END_GRACE_S = 10.0
+_ENDING_S = 0.02
 _HANGS_S = 900.0  # without a word
 _SECRETS = frozenset({"STEELYARD_STORE_URL", "STEELYARD_TOKEN"})
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
@@ -48,6 +49,7 @@ class Job:
     left: int = 0
     detail: str = ""
     message: str = ""  # why it failed
+    stopped: bool = False  # it was ended from outside
     result: Calibration | None = None
 
 
@@ -77,6 +79,22 @@ class Calibrations:
         self._wanted = (endpoint_id, spec)
         self._wake.set()
         return self._note(endpoint_id, spec.served_entity, Job(endpoint_id, spec.served_entity, "RUNNING"))
+
+    @property
+    def busy(self) -> bool:
+        """One is under way, or about to be."""
+        return self._wanted is not None
+
+    def latest(self, endpoint_id: str, served_entity: str) -> Job | None:
+        """Of this run of control."""
+        return self._jobs.get((endpoint_id, served_entity))
+
+    async def end_background(self) -> None:
+        """Ends the one that is running if nobody asked for it, and returns when the next one may begin."""
+        while self._wanted is not None and self._wanted[1].background:
+            if self._work is not None:
+                self._work.cancel()
+            await asyncio.sleep(_ENDING_S)
 
     def stop(self, endpoint_id: str) -> bool:
         """Ends the one that is running, if it is this endpoint's."""
@@ -115,19 +133,22 @@ class Calibrations:
     async def _calibrate(self, endpoint_id: str, spec: CalibrationSpec) -> None:
         entity = spec.served_entity
         self._log.info("calibration_started", endpoint=spec.endpoint, served_entity=entity)
-        end = CalibrationEnd(failure="The calibration was stopped.")
+        end, stopped = CalibrationEnd(failure=""), True
         try:
             end = await self._follow(endpoint_id, spec)
+            stopped = False
             if end.result is not None:
                 stored = StoredCalibration(endpoint_id=endpoint_id, result=end.result)
                 await asyncio.to_thread(keep, self._folder, stored)
                 self._on_kept(stored)
         except OSError as error:
+            stopped = False
             end = CalibrationEnd(failure=f"The calibration cannot be run or kept: {error.strerror or error}.")
         finally:
-            failure = end.failure or ""
+            failure = "The calibration was stopped." if stopped else end.failure or ""
             state: CalibrationState = "DONE" if end.result is not None else "FAILED"
-            self._note(endpoint_id, entity, Job(endpoint_id, entity, state, message=failure, result=end.result))
+            job = Job(endpoint_id, entity, state, message=failure, stopped=stopped, result=end.result)
+            self._note(endpoint_id, entity, job)
             self._log.info("calibration_ended", endpoint=spec.endpoint, served_entity=entity, failure=failure)
 
     async def _follow(self, endpoint_id: str, spec: CalibrationSpec) -> CalibrationEnd:

@@ -19,6 +19,7 @@ _Key = tuple[str, str, str, str | None]
 class Costs:
     def __init__(self) -> None:
         self._found: dict[_Key, tuple[int, CostView]] = {}  # with when it was found
+        self._known: set[tuple[_Key, str]] = set()  # with the hardware
 
     def load(self, folder: Path) -> None:
         """Whatever was kept there; blocks."""
@@ -29,10 +30,15 @@ class Costs:
         """A calibration was kept; an older one of the same model changes nothing."""
         result = stored.result
         key = (stored.endpoint_id, result.served_entity, result.model_uri, result.model_version)
+        self._known.add((key, result.hardware.fingerprint))
         known = self._found.get(key)
         if known is None or known[0] <= result.created_ms:
             view = CostView(coefficients=result.coefficients, uncertainty=result.held_out_median_error)
             self._found[key] = (result.created_ms, view)
+
+    def is_known(self, endpoint_id: str, entity: EntityDefinition, hardware: str) -> bool:
+        """It was calibrated on hardware with this fingerprint."""
+        return ((endpoint_id, entity.name, entity.model_uri, entity.entity_version), hardware) in self._known
 
     def of(self, endpoint_id: str, entity: EntityDefinition) -> CostView | None:
         """None: it was not calibrated yet."""

@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import uvicorn
 import uvloop
@@ -20,6 +21,7 @@ import uvloop
 from steelyard.contracts.cost import StoredCalibration
 from steelyard.control.api.app import build_app
 from steelyard.control.api.parts import Parts
+from steelyard.control.auto_calibration import AutoCalibration
 from steelyard.control.calibrations import Calibrations
 from steelyard.control.costs import Costs
 from steelyard.control.events import Events
@@ -71,7 +73,10 @@ async def serve(settings: Settings, substrate: LocalSubstrate | None = None) -> 
         ended = _end_signals(settings.lifeline_fd)
         async with asyncio.TaskGroup() as group:
             api = group.create_task(server.serve(sockets=[_listen(settings.control_address)]))
-            loops = [group.create_task(work.run()) for work in (reconciler, events, calibrations)]
+            works: list[_Work] = [reconciler, events, calibrations]
+            if settings.auto_calibration:
+                works.append(_auto_calibration(settings, reconciler, calibrations, costs, events))
+            loops = [group.create_task(work.run()) for work in works]
             log.info("control_started")
             await ended.wait()
             log.info("control_stops")
@@ -86,6 +91,24 @@ async def serve(settings: Settings, substrate: LocalSubstrate | None = None) -> 
     finally:
         await store.close()
         log.info("control_stopped")
+
+
+def _auto_calibration(
+    settings: Settings, reconciler: Reconciler, calibrations: Calibrations, costs: Costs, events: Events
+) -> AutoCalibration:
+    return AutoCalibration(
+        reconciler,
+        calibrations,
+        costs,
+        events,
+        kept=str(settings.calibrations_dir),
+        quiet_s=settings.calibration_quiet_s,
+        budget_s=settings.calibration_budget_s or None,
+    )
+
+
+class _Work(Protocol):
+    async def run(self) -> None: ...
 
 
 class _Server(uvicorn.Server):

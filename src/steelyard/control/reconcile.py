@@ -15,6 +15,7 @@ from steelyard.contracts.replica import ReplicaSpec, ReplicaStatus
 from steelyard.control import snapshots as snapshot_room
 from steelyard.control.board import Board
 from steelyard.control.costs import Costs
+from steelyard.control.definitions import EntityDefinition
 from steelyard.control.events import Events
 from steelyard.control.exits import Exits
 from steelyard.control.fleet import Fleet, Tracked
@@ -23,7 +24,7 @@ from steelyard.control.offers import Offers
 from steelyard.control.plan import after_death, plan
 from steelyard.control.probes import Probes
 from steelyard.control.records import EndpointRecord, Event, TokenRecord
-from steelyard.control.snapshots import Snapshots
+from steelyard.control.snapshots import Serving, Snapshots, key_of
 from steelyard.control.states import (
     Action,
     Attempts,
@@ -92,6 +93,17 @@ class Reconciler:
         self.fleet = Fleet()
         self.boards: dict[str, Board] = {}
         snapshots.on_applied = self._awake.set
+
+    def deployed(self) -> list[tuple[EndpointRecord, EntityDefinition, Serving]]:
+        """Each served entity of which a replica is ready."""
+        serving = self.fleet.serving()
+        return [
+            (endpoint, entity, serving[key])
+            for endpoint in self._endpoints.values()
+            if endpoint.active is not None and not endpoint.stopped
+            for entity in endpoint.active.definition.entities
+            if (key := key_of(endpoint, entity)) in serving
+        ]
 
     def wake(self) -> None:
         """What is wanted has changed in the store."""

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+
+import msgspec
+
+from steelyard.contracts.cost import CalibrationSpec
 from steelyard.contracts.replica import ReplicaSpec
+from steelyard.contracts.snapshot import ReplicaView
+from steelyard.control.definitions import EntityDefinition
 from steelyard.control.records import ConfigRecord, EndpointRecord
 from steelyard.control.snapshots import key_of
 from steelyard.control.states import Config, Desired, Entity, Start
@@ -32,6 +39,22 @@ def replica_spec(endpoint: EndpointRecord, action: Start, settings: Settings, su
         model_version=entity.entity_version,
         environment_vars=entity.environment_vars,
         drain_timeout_s=settings.drain_timeout_s,
+    )
+
+
+def calibration_spec(
+    endpoint: EndpointRecord, entity: EntityDefinition, replica: ReplicaView, pid: int | None
+) -> CalibrationSpec:
+    """To find out what requests cost this replica, whose process is `pid` if that is on this machine."""
+    variables = sorted(entity.environment_vars.items())
+    return CalibrationSpec(
+        endpoint=endpoint.name,
+        served_entity=entity.name,
+        address=replica.address,
+        pid=pid,
+        model_uri=entity.model_uri,
+        model_version=entity.entity_version,
+        setup=hashlib.sha256(msgspec.json.encode(variables)).hexdigest()[:16] if variables else "",
     )
 
 

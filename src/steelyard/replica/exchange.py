@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-from steelyard.contracts.replica import CLIENT_GONE
+from steelyard.contracts.replica import CALIBRATES, CLIENT_GONE, PRIORITY_HEADER
 from steelyard.contracts.usage import USAGE_HEADER, encode_rows
 from steelyard.engine.messages import Priority
 from steelyard.errors import DeadlineExceeded, InternalError, InvalidParameter, SteelyardError
@@ -22,7 +22,12 @@ from steelyard.replica.measures import Measures
 from steelyard.wire.server import Headers, Reply, Request
 from steelyard.wire.sse import error_event
 
-_PRIORITIES: dict[bytes | None, Priority] = {b"probe": "probe", b"interactive": "interactive", b"batch": "batch"}
+_PRIORITIES: dict[bytes | None, Priority] = {
+    b"probe": "probe",
+    b"interactive": "interactive",
+    b"batch": "batch",
+    CALIBRATES: "batch",
+}
 _JSON = (b"content-type", b"application/json")
 _DEADLINE = b"x-steelyard-deadline-ms"
 _EVENT_STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
@@ -32,6 +37,7 @@ class Exchange:
     """`on_end` is called once, whichever way the exchange ends; handlers use it to stop their work."""
 
     __slots__ = (
+        "_calibrates",
         "_deadline_ms",
         "_ended",
         "_headers",
@@ -54,7 +60,9 @@ class Exchange:
         by_name = dict(request.headers).get  # in C: cheaper than three searches
         self._id = by_name(b"x-request-id", b"")
         self._deadline_ms = by_name(_DEADLINE)
-        self.priority = _PRIORITIES.get(by_name(b"x-steelyard-priority"), "interactive")
+        priority = by_name(PRIORITY_HEADER)
+        self.priority = _PRIORITIES.get(priority, "interactive")
+        self._calibrates: bool = priority == CALIBRATES
         self.deadline_s: float | None = None  # monotonic
         self.on_end: Callable[[], object] | None = None
         self.usage = b""  # what the request took, for the router: `RequestUsage.encode()`; empty: not known
@@ -62,7 +70,7 @@ class Exchange:
         self._load = load
         self._measures = measures
         self._ended = False
-        load.opened()
+        load.opened(self._calibrates)
         reply.on_disconnect = self._client_gone
 
     @property
@@ -135,7 +143,7 @@ class Exchange:
         if self._ended:
             return False
         self._ended = True
-        self._load.closed(time.monotonic(), completed)
+        self._load.closed(time.monotonic(), completed, self._calibrates)
         self._measures.count_reply(status)
         callback, self.on_end = self.on_end, None
         if callback is not None:

@@ -18,17 +18,25 @@ class LoadMeter:
         self.max_concurrency = 1
         self.open_requests = 0  # between arrival and the end of the reply
         self.completed_total = 0
+        self.user_requests_total = 0
+        self.user_in_flight = 0
         self.occupied: Callable[[], tuple[int, int]] | None = None
         self.generation: Callable[[], GenerationLoad] | None = None
         self.on_idle: Callable[[], None] | None = None  # called when the last open request ends
         self._last_completion_s: float | None = None
 
-    def opened(self) -> None:
+    def opened(self, calibrates: bool) -> None:
+        """`calibrates`: it measures what requests cost, and is no user's."""
         self.open_requests += 1
+        if not calibrates:
+            self.user_requests_total += 1
+            self.user_in_flight += 1
 
-    def closed(self, now_s: float, completed: bool) -> None:
+    def closed(self, now_s: float, completed: bool, calibrates: bool) -> None:
         """`completed`: the model answered; errors and departed clients are no sign of progress."""
         self.open_requests -= 1
+        if not calibrates:
+            self.user_in_flight -= 1
         if completed:
             self.completed_total += 1
             self._last_completion_s = now_s
@@ -48,6 +56,8 @@ class LoadMeter:
             last_completion_age_s=age_s,
             kv_occupancy=None if engine is None else engine.kv_occupancy,
             output_tokens_total=None if engine is None else engine.output_tokens_total,
+            user_requests_total=self.user_requests_total,
+            user_in_flight=self.user_in_flight,
         )
 
     def orca(self) -> bytes:

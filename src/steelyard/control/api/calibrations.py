@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter
 
-from steelyard.contracts.cost import CalibrationSpec, LatencyTarget
+from steelyard.contracts.cost import LatencyTarget
 from steelyard.control.api.bodies import CalibrateInput, CalibrationList, CalibrationOutput, Nothing
 from steelyard.control.api.endpoints import PREFIX
 from steelyard.control.api.parts import EndpointName, Given, Parts, errors
 from steelyard.control.calibrations import Job
+from steelyard.control.wanted import calibration_spec
 
 calibrations = APIRouter(tags=["calibrations"])
 _PATH = PREFIX + "/{name}/calibrations"
@@ -43,13 +44,8 @@ async def stop(name: EndpointName, parts: Given) -> Nothing:
 async def _begin(parts: Parts, name: str, body: CalibrateInput) -> Job:
     endpoint, entity, replica = await parts.operations.calibratable(name, body.served_entity_name)
     target = body.target
-    spec = CalibrationSpec(
-        endpoint=name,
-        served_entity=entity.name,
-        address=replica.address,
-        pid=parts.operations.pid_of(replica.id),
-        model_uri=entity.model_uri,
-        model_version=entity.entity_version,
+    spec = msgspec.structs.replace(
+        calibration_spec(endpoint, entity, replica, parts.operations.pid_of(replica.id)),
         budget_s=body.budget_seconds,
         target=None
         if target is None
@@ -59,6 +55,7 @@ async def _begin(parts: Parts, name: str, body: CalibrateInput) -> Job:
             whole_s=target.whole_seconds,
         ),
     )
+    await parts.calibrations.end_background()
     return parts.calibrations.begin(endpoint.id, spec)
 
 
