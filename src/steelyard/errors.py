@@ -158,6 +158,12 @@ class TooManyRequests(SteelyardError):
     kind = "rate_limit_error"
 
 
+class RateLimited(TooManyRequests):
+    """A limit that was set for the endpoint, the user or the group is spent; capacity has no part in it."""
+
+    code = "REQUEST_LIMIT_EXCEEDED"
+
+
 class HeadersTooLarge(SteelyardError):
     status = 431
     code = "HEADERS_TOO_LARGE"

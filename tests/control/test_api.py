@@ -197,6 +197,76 @@ def test_tokens_belong_to_their_maker(http):
     assert http.post("/api/2.0/token/delete", json=deletion).json() == {}
 
 
+def test_tokens_for_others_are_made_listed_and_revoked(http):
+    base = "/api/2.0/token-management"
+    given = {"application_id": "team-a", "groups": ["research", "research"], "comment": "c"}
+    made = http.post(f"{base}/on-behalf-of/tokens", json=given).json()
+    assert made["token_value"].startswith("sy-")
+    assert http.get("/api/2.0/token/list").json() == {"token_infos": []}  # it is not the maker's
+    shown = {**made["token_info"], "created_by_username": "team-a", "groups": ["research"]}
+    assert http.get(f"{base}/tokens").json() == {"token_infos": [shown]}
+    theirs = {"x-steelyard-principal": "team-a"}
+    assert http.get("/api/2.0/token/list", headers=theirs).json() == {"token_infos": [made["token_info"]]}
+    http.post("/api/2.0/token/create", json={})
+    assert http.delete(f"{base}/tokens/{made['token_info']['token_id']}").json() == {}
+    for wrong in ({"application_id": "two words"}, {"application_id": "a", "groups": ["x\ny"]}):
+        assert http.post(f"{base}/on-behalf-of/tokens", json=wrong).json()["error_code"] == "INVALID_PARAMETER_VALUE"
+
+
+def test_rate_limits_are_set_read_and_replaced(http):
+    first = {"key": "user", "calls": 10, "renewal_period": "minute"}
+    made = http.post(BASE, json=body() | {"ai_gateway": {"rate_limits": [first]}}).json()
+    assert made["ai_gateway"] == {"rate_limits": [first]}
+    limits = [
+        {"calls": 600, "model_units": 90_000},
+        {"key": "user_group", "principal": "research", "tokens": 5, "input_tokens": 4, "output_tokens": 3},
+        {"key": "service_principal", "principal": "team-a", "calls": 1},
+    ]
+    whole = {"usage_tracking_config": {"enabled": True}, "guardrails": {"input": {"safety": False}}}
+    put = http.put(f"{BASE}/iris/ai-gateway", json={"rate_limits": limits} | whole)
+    shown = {"rate_limits": [{"key": "endpoint", **limit, "renewal_period": "minute"} for limit in limits]}
+    assert (put.status_code, put.json()) == (200, shown)
+    assert http.get(f"{BASE}/iris/ai-gateway").json() == shown
+    assert http.get(f"{BASE}/iris").json()["ai_gateway"] == shown
+    assert "ada set 3 rate limits." in [event["message"] for event in http.get(f"{BASE}/iris/events").json()["events"]]
+    assert http.put(f"{BASE}/iris/ai-gateway", json={}).json() == {"rate_limits": []}
+    assert "ai_gateway" not in http.get(f"{BASE}/iris").json()
+    assert http.put(f"{BASE}/no/ai-gateway", json={}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("gateway", "field"),
+    [
+        ({"rate_limits": [{"key": "planet", "calls": 1}]}, "rate_limits[0].key"),
+        ({"rate_limits": [{"calls": 1}, {"key": "user"}]}, "rate_limits[1]"),
+        ({"rate_limits": [{"calls": 0}]}, "rate_limits[0].calls"),
+        ({"rate_limits": [{"calls": 1.5}]}, "rate_limits[0].calls"),
+        ({"rate_limits": [{"calls": 1, "renewal_period": "hour"}]}, "rate_limits[0].renewal_period"),
+        ({"rate_limits": [{"calls": 1, "principal": "a"}]}, "rate_limits[0].principal"),
+        ({"rate_limits": [{"key": "user_group", "calls": 1}]}, "rate_limits[0].principal"),
+        ({"rate_limits": [{"key": "user", "principal": "a b", "calls": 1}]}, "rate_limits[0].principal"),
+        ({"rate_limits": [{"key": "user", "calls": 1}, {"key": "user", "calls": 2, "tokens": 3}]}, "rate_limits[1]"),
+        ({"rate_limits": [{"calls": 1}] * 101}, "rate_limits"),
+        ({"guardrails": {"input": {"safety": True}}}, "guardrails"),
+        ({"guardrails": {"input": {"pii": {"behavior": "NONE"}}, "output": {"invalid_keywords": ["x"]}}}, "guardrails"),
+        ({"fallback_config": {"enabled": True}}, "fallback_config"),
+        ({"usage_tracking_config": {"enabled": False}}, "usage_tracking_config"),
+    ],
+)
+def test_wrong_limits_are_refused_and_the_field_named(http, gateway, field):
+    http.post(BASE, json=body())
+    for reply, prefix in (
+        (http.put(f"{BASE}/iris/ai-gateway", json=gateway), ""),
+        (http.post(BASE, json=body("other") | {"ai_gateway": gateway}), "ai_gateway."),
+    ):
+        told = reply.json()
+        assert (reply.status_code, told["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
+        assert told["param"] == prefix + field
+        assert told["message"].startswith(prefix + field)
+        assert told["message"].count(". ") == 0
+    assert http.get(f"{BASE}/iris/ai-gateway").json() == {"rate_limits": []}
+
+
 def test_first_token_is_told_unless_the_known_one_is_valid(http):
     from hashlib import sha256
 

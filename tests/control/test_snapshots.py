@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from steelyard.contracts.snapshot import CostView, EndpointView, ReplicaView, Snapshot
+from steelyard.contracts.snapshot import CostView, EndpointView, RateLimitView, ReplicaView, Snapshot
 from steelyard.control.definitions import build_config, build_entity
 from steelyard.control.records import ConfigRecord, EndpointRecord, TokenRecord
 from steelyard.control.snapshots import Serving, Snapshots, build, key_of
@@ -103,11 +103,12 @@ def endpoint(**more) -> EndpointRecord:
 
 
 def test_snapshot_holds_ready_replicas_shares_and_who_is_awaited():
-    record = endpoint()
+    limits = (RateLimitView(key="user", calls=3),)
+    record = endpoint(rate_limits=limits)
     key = key_of(record, record.active.definition.entities[0])
     replica = ReplicaView(id="r", address="unix:/r", max_concurrency=2)
     statuses = {"id": {"b": EntityStatus(Deployment.RECOVERING)}}
-    token = TokenRecord("t", "f" * 64, "ada", "", 1)
+    token = TokenRecord("t", "f" * 64, "ada", "", 1, groups=("g",))
     costs = {("id", "a"): CostView(coefficients={"row": 0.5})}
     made = build(
         [record], {key: Serving([replica], task="llm/v1/chat")}, statuses, [token],
@@ -118,7 +119,8 @@ def test_snapshot_holds_ready_replicas_shares_and_who_is_awaited():
     assert (a.replicas, a.traffic_percentage, a.task, a.recovering) == ([replica], 100, "llm/v1/chat", False)
     assert (b.replicas, b.traffic_percentage, b.recovering) == ([], 0, True)
     assert (a.cost, b.cost) == (CostView(coefficients={"row": 0.5}), None)
-    assert made.tokens[0].sha256 == "f" * 64
+    assert (made.tokens[0].sha256, made.tokens[0].groups) == ("f" * 64, ["g"])
+    assert view.rate_limits == list(limits)
 
 
 def test_stopped_and_never_ready_endpoints_are_known_but_serve_nothing():

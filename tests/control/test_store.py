@@ -3,9 +3,12 @@
 import asyncio
 import itertools
 import sqlite3
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from steelyard.contracts.snapshot import RateLimitView
 from steelyard.control import database
 from steelyard.control.definitions import ConfigDefinition, build_config, build_entity
 from steelyard.control.records import EndpointRecord, Event, TokenRecord
@@ -178,6 +181,41 @@ async def test_migrations_make_exactly_the_tables_that_the_code_uses(store):
             lambda sync: compare_metadata(MigrationContext.configure(sync), metadata)
         )
     assert differences == []
+
+
+async def test_a_store_of_the_first_version_is_brought_up_with_what_is_in_it(store_url):
+    import alembic.command
+    import alembic.config
+
+    def first_version_only(connection, _revision):
+        config = alembic.config.Config()
+        config.set_main_option("script_location", str(Path(database.__file__).parent / "migrations"))
+        config.attributes["connection"] = connection
+        alembic.command.upgrade(config, "0001")
+
+    opened = database.Database(database._engine(store_url))
+    async with opened.transaction() as connection:
+        await connection.run_sync(first_version_only, None)
+        old = "INSERT INTO tokens (id, sha256, principal, comment, created_ms) VALUES ('t', 'hash', 'ada', '', 1)"
+        await connection.exec_driver_sql(old)
+    await opened.close()
+    later = await Store.open(store_url)
+    try:
+        assert await later.tokens() == [TokenRecord("t", "hash", "ada", "", 1)]
+        assert await later.all_endpoints() == []
+    finally:
+        await later.close()
+
+
+async def test_rate_limits_are_kept_and_replaced(store):
+    limits = (RateLimitView(key="user", calls=5), RateLimitView(key="user_group", principal="g", model_units=7))
+    await store.create_endpoint(replace(endpoint(), rate_limits=limits[:1]), definition())
+    assert (await store.endpoint("iris")).rate_limits == limits[:1]
+    assert (await store.set_rate_limits("iris", limits, 9)).rate_limits == limits
+    assert [found.rate_limits for found in await store.all_endpoints()] == [limits]
+    assert (await store.set_rate_limits("iris", [], 10)).rate_limits == ()
+    with pytest.raises(NotFound):
+        await store.set_rate_limits("no", [], 1)
 
 
 async def test_locked_sqlite_file_is_unavailable_not_a_crash(tmp_path, monkeypatch):

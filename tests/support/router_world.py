@@ -10,7 +10,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from steelyard.contracts.snapshot import EndpointView, ReplicaView, ServedEntityView, Snapshot, TokenView
+import msgspec
+
+from steelyard.contracts.snapshot import EndpointView, RateLimitView, ReplicaView, ServedEntityView, Snapshot, TokenView
 from steelyard.router.app import Router
 from steelyard.router.weigh import Weigher
 from steelyard.settings import HttpLimits, Settings
@@ -39,6 +41,7 @@ class World:
         self.version = 0
         self.max_concurrency = 10
         self.address = ""
+        self.groups: dict[str, list[str]] = {}  # by principal
 
     async def add_replica(self) -> FakeReplica:
         """One more replica that listens, not yet in the snapshot."""
@@ -51,6 +54,11 @@ class World:
     def apply(self, *replicas: FakeReplica, **entity: Any) -> None:
         """A new snapshot in which endpoint `m` has these replicas."""
         self.apply_endpoints(self.endpoint(*replicas, **entity))
+
+    def limit(self, *limits: RateLimitView, **entity: Any) -> None:
+        """A new snapshot in which endpoint `m` has all replicas and these rate limits."""
+        view = self.endpoint(*self.replicas, **entity)
+        self.apply_endpoints(msgspec.structs.replace(view, rate_limits=list(limits)))
 
     def endpoint(self, *replicas: FakeReplica, name: str = "m", stopped: bool = False, **entity: Any) -> EndpointView:
         views = [
@@ -66,7 +74,11 @@ class World:
         self.version += 1
         principals = {TOKEN: "me", OTHER_TOKEN: "other"}
         tokens = [
-            TokenView(sha256=hashlib.sha256(token.encode()).hexdigest(), principal=principal)
+            TokenView(
+                sha256=hashlib.sha256(token.encode()).hexdigest(),
+                principal=principal,
+                groups=self.groups.get(principal, []),
+            )
             for token, principal in principals.items()
         ]
         self.router.apply(Snapshot(version=self.version, tokens=tokens, endpoints=list(endpoints)))

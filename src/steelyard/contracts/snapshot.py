@@ -8,6 +8,8 @@ snapshot without it.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 
@@ -35,12 +37,25 @@ class ServedEntityView(msgspec.Struct, frozen=True, kw_only=True):
     cost: CostView | None = None  # None: it was not calibrated yet
 
 
+class RateLimitView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an endpoint lets through per minute, as `policy/rate_limits.py` counts it; what is None has no limit."""
+
+    key: Literal["endpoint", "user", "user_group", "service_principal"] = "endpoint"
+    principal: str | None = None  # whose; None with key "user": each user who has no limit of their own
+    calls: int | None = None
+    tokens: int | None = None  # of input and output together
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    model_units: int | None = None
+
+
 class EndpointView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     creation_timestamp: int  # ms since the epoch
     creator: str
     stopped: bool = False
     served_entities: list[ServedEntityView] = []
+    rate_limits: list[RateLimitView] = []
 
 
 class TokenView(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +63,7 @@ class TokenView(msgspec.Struct, frozen=True, kw_only=True):
 
     sha256: str  # hex
     principal: str
+    groups: list[str] = []  # that its principal belongs to
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ from steelyard.control.definitions import (
     check_name,
 )
 from steelyard.control.events import Events
+from steelyard.control.gateway import check_gateway, check_principal
 from steelyard.control.reconcile import Reconciler
 from steelyard.control.records import EndpointRecord, Event, TokenRecord
 from steelyard.control.snapshots import Serving, key_of
@@ -50,7 +51,14 @@ class Operations:
     # Endpoints
 
     async def create(
-        self, name: str, config: Mapping[str, object], *, tags: Mapping[str, str], description: str, principal: str
+        self,
+        name: str,
+        config: Mapping[str, object],
+        *,
+        tags: Mapping[str, str],
+        description: str,
+        principal: str,
+        gateway: Mapping[str, object] | None = None,
     ) -> EndpointRecord:
         """Raises InvalidParameter, AlreadyExists."""
         check_name(name)
@@ -64,6 +72,7 @@ class Operations:
             updated_ms=now_ms,
             description=description,
             tags=dict(tags),
+            rate_limits=tuple(check_gateway(gateway or {}, "ai_gateway")),
         )
         created = await self._store.create_endpoint(endpoint, definition)
         self._changed(created, "endpoint_created", f"Created by {principal}.")
@@ -110,6 +119,13 @@ class Operations:
         """Raises NotFound."""
         return await self._store.change_tags(name, dict(add), remove, _now_ms())
 
+    async def set_gateway(self, name: str, given: Mapping[str, object], *, principal: str) -> EndpointRecord:
+        """Raises NotFound, InvalidParameter."""
+        limits = check_gateway(given)
+        changed = await self._store.set_rate_limits(name, limits, _now_ms())
+        self._changed(changed, "rate_limits_changed", f"{principal} set {len(limits) or 'no'} rate limits.")
+        return changed
+
     async def events_of(self, name: str) -> list[Event]:
         """Oldest first. Raises NotFound."""
         endpoint = await self._store.endpoint(name)
@@ -154,9 +170,11 @@ class Operations:
     # Tokens
 
     async def create_token(
-        self, *, principal: str, comment: str, lifetime_s: int | None = None
+        self, *, principal: str, comment: str, lifetime_s: int | None = None, groups: Sequence[str] = ()
     ) -> tuple[str, TokenRecord]:
-        """The token in plain, told this once, and its record."""
+        """The token in plain, told this once, and its record. Raises InvalidParameter for a name that is none."""
+        for name, field in ((principal, "application_id"), *((group, "groups") for group in groups)):
+            check_principal(name, field)
         plain = TOKEN_PREFIX + secrets.token_urlsafe(32)
         now_ms = _now_ms()
         token = TokenRecord(
@@ -166,6 +184,7 @@ class Operations:
             comment=comment,
             created_ms=now_ms,
             expires_ms=None if lifetime_s is None else now_ms + lifetime_s * 1000,
+            groups=tuple(dict.fromkeys(groups)),
         )
         await self._store.add_token(token)
         self._log.info("token_created", token_id=token.id, principal=principal)
@@ -181,12 +200,15 @@ class Operations:
             plain, _ = await self.create_token(principal=ADMIN, comment="created at start")
             return plain
 
+    async def all_tokens(self) -> list[TokenRecord]:
+        return await self._store.tokens()
+
     async def tokens(self, principal: str) -> list[TokenRecord]:
         return [token for token in await self._store.tokens() if token.principal == principal]
 
-    async def delete_token(self, token_id: str, *, principal: str) -> None:
-        """Raises NotFound (also for somebody else's token), InvalidState for the last one."""
-        if token_id not in {token.id for token in await self.tokens(principal)}:
+    async def delete_token(self, token_id: str, *, principal: str | None) -> None:
+        """`principal`: whose it must be; None: anybody's. Raises NotFound, InvalidState for the last one."""
+        if principal is not None and token_id not in {token.id for token in await self.tokens(principal)}:
             raise NotFound("There is no token with this token_id.")
         await self._store.delete_token(token_id)
         self._log.info("token_deleted", token_id=token_id)

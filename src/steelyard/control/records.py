@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from steelyard.contracts.snapshot import RateLimitView
 from steelyard.control.definitions import ConfigDefinition
 
 
@@ -31,6 +32,7 @@ class EndpointRecord:
     failed: ConfigRecord | None = None
     failure_message: str | None = None
     stopped: bool = False
+    rate_limits: tuple[RateLimitView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class TokenRecord:
     comment: str
     created_ms: int
     expires_ms: int | None = None
+    groups: tuple[str, ...] = ()
 
     def valid_at(self, now_ms: int) -> bool:
         return self.expires_ms is None or now_ms < self.expires_ms

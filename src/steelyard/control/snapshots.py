@@ -50,7 +50,9 @@ def build(
     return Snapshot(
         version=0,
         auth=auth,
-        tokens=[TokenView(sha256=token.sha256, principal=token.principal) for token in tokens],
+        tokens=[
+            TokenView(sha256=token.sha256, principal=token.principal, groups=list(token.groups)) for token in tokens
+        ],
         endpoints=[_endpoint(item, serving, statuses.get(item.id, {}), cost_of) for item in endpoints],
     )
 
@@ -81,6 +83,7 @@ def _endpoint(
         creator=endpoint.creator,
         stopped=endpoint.stopped,
         served_entities=entities,
+        rate_limits=list(endpoint.rate_limits),
     )
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import CursorResult, Row, Select, and_, delete, insert, or_, sel
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from steelyard.contracts.snapshot import RateLimitView
 from steelyard.control.database import Database
 from steelyard.control.definitions import ConfigDefinition
 from steelyard.control.records import ConfigRecord, EndpointRecord, Event, TokenRecord
@@ -67,6 +68,7 @@ class Store:
             "pending_version": 1,
             "last_version": 1,
             "stopped": False,
+            "rate_limits": [msgspec.to_builtins(limit) for limit in endpoint.rate_limits],
         }
         try:
             async with self._database.transaction() as connection:
@@ -171,6 +173,15 @@ class Store:
             return tags
 
     @_whole
+    async def set_rate_limits(self, name: str, limits: Sequence[RateLimitView], now_ms: int) -> EndpointRecord:
+        """In the place of those that it had. Raises NotFound."""
+        async with self._database.transaction() as connection:
+            endpoint = await _endpoint(connection, name)
+            changes = {"rate_limits": [msgspec.to_builtins(limit) for limit in limits], "updated_ms": now_ms}
+            await connection.execute(update(endpoints).where(endpoints.c.id == endpoint.id).values(changes))
+            return await _endpoint(connection, name)
+
+    @_whole
     async def delete_endpoint(self, name: str) -> EndpointRecord:
         """Removes it with its configurations and events; returns what it was. Raises NotFound."""
         async with self._database.transaction() as connection:
@@ -234,6 +245,7 @@ class Store:
             "comment": token.comment,
             "created_ms": token.created_ms,
             "expires_ms": token.expires_ms,
+            "groups": list(token.groups),
         }
         async with self._database.transaction() as connection:
             await connection.execute(insert(tokens).values(row))
@@ -244,7 +256,16 @@ class Store:
         async with self._database.transaction() as connection:
             rows = (await connection.execute(select(tokens).order_by(tokens.c.created_ms, tokens.c.id))).all()
         return [
-            TokenRecord(row.id, row.sha256, row.principal, row.comment, row.created_ms, row.expires_ms) for row in rows
+            TokenRecord(
+                row.id,
+                row.sha256,
+                row.principal,
+                row.comment,
+                row.created_ms,
+                row.expires_ms,
+                tuple(row.groups or ()),
+            )
+            for row in rows
         ]
 
     @_whole
@@ -339,4 +360,5 @@ def _record(row: Row[Any], configs: dict[tuple[str, int], ConfigRecord]) -> Endp
         failed=configs.get((row.id, row.failed_version)),
         failure_message=row.failure_message,
         stopped=row.stopped,
+        rate_limits=tuple(msgspec.convert(row.rate_limits or [], list[RateLimitView])),
     )

@@ -26,6 +26,7 @@ endpoints = Table(
     Column("last_version", Integer, nullable=False),
     Column("failure_message", Text),
     Column("stopped", Boolean, nullable=False),
+    Column("rate_limits", JSON),
 )
 
 config_versions = Table(
@@ -60,6 +61,7 @@ tokens = Table(
     Column("comment", Text, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger),
+    Column("groups", JSON),
 )
 
 meta = Table(

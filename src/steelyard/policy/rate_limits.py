@@ -1,4 +1,4 @@
-"""Budgets per minute: how many requests, input tokens, output tokens and MU an endpoint, a user or a group may have.
+"""Budgets per minute: how many requests, tokens and MU an endpoint, a user or a group may have.
 
 **Inputs** The limits in force, who asks (user and groups), what the request is estimated to take, and the time; then
 what it took.
@@ -29,15 +29,16 @@ MAX_USERS = 10_000
 
 
 class Kind(IntEnum):
-    """What is counted. The order is that of `Amounts`."""
+    """What is counted. The order is that of `Amounts`, but for the last, which is a sum of two."""
 
     REQUESTS = 0
     INPUT_TOKENS = 1
     OUTPUT_TOKENS = 2
     MMU = 3
+    TOKENS = 4  # of input and output
 
 
-Amounts = tuple[int, int, int, int]  # one per Kind; ≥ 0
+Amounts = tuple[int, int, int, int]  # requests, input tokens, output tokens, mmu; each ≥ 0
 NOTHING: Amounts = (0, 0, 0, 0)
 
 
@@ -112,7 +113,7 @@ class Reservation:
         self._settled = True
         for limited, slot in zip(self._limited, self._slots, strict=True):
             kind = limited.limit.kind
-            left = self._amounts[kind] - max(0, used[kind])
+            left = _of(self._amounts, kind) - max(0, _of(used, kind))
             if left > 0:
                 limited.bucket.room(now_s)
                 limited.bucket.give_back(left, slot)
@@ -180,7 +181,7 @@ class Limiter:
         limited = self._applying(user, groups)
         worst: Spent | None = None
         for one in limited:
-            amount = amounts[one.limit.kind]
+            amount = _of(amounts, one.limit.kind)
             if one.bucket.ask(amount, now_s):
                 continue
             spent = Spent(one.limit, amount, one.bucket.room_in_s(amount, now_s))
@@ -188,7 +189,7 @@ class Limiter:
                 worst = spent
         if worst is not None:
             return worst
-        slots = [one.bucket.take(amounts[one.limit.kind], now_s) for one in limited]
+        slots = [one.bucket.take(_of(amounts, one.limit.kind), now_s) for one in limited]
         return Reservation(limited, slots, amounts)
 
     def bucket(self, kind: Kind, scope: Scope, principal: str = "") -> Bucket | None:
@@ -220,6 +221,12 @@ class Limiter:
 
     def _limits_of(self, user: str) -> list[RateLimit]:
         return list({**self._everyone, **self._by_user.get(user, {})}.values())
+
+
+def _of(amounts: Amounts, kind: Kind) -> int:
+    if kind is Kind.TOKENS:
+        return amounts[Kind.INPUT_TOKENS] + amounts[Kind.OUTPUT_TOKENS]
+    return amounts[kind]
 
 
 def _limited(limits: list[RateLimit], before: list[_Limited]) -> list[_Limited]:

@@ -20,6 +20,7 @@ from steelyard.errors import (
     MethodNotAllowed,
     NotFound,
     PayloadTooLarge,
+    RateLimited,
     SteelyardError,
     Unavailable,
 )
@@ -32,7 +33,7 @@ from steelyard.router.exchange import Exchange
 from steelyard.router.forward import Forward, is_for_control
 from steelyard.router.identity import Identity
 from steelyard.router.inbound import Inbound, new_request_id, read_authorization, read_inbound
-from steelyard.router.measures import NO_ENDPOINT, RouterMeasures
+from steelyard.router.measures import NO_ENDPOINT, RATE_LIMIT, RouterMeasures
 from steelyard.router.models import get_model, list_models
 from steelyard.router.open_inference import describe
 from steelyard.router.queue import WaitingTotals
@@ -60,8 +61,8 @@ class Router:
         self.measures = RouterMeasures()
         self.totals = WaitingTotals()
         self.table = RoutingTable(self.ledger, self.measures, self.totals, Choosers(settings, self.ledger, rng))
-        self.dispatcher = Dispatcher(self.totals, settings.queue_limit, rng)
         self.identity = Identity()
+        self.dispatcher = Dispatcher(self.totals, self.identity, settings.queue_limit, rng)
         self.live: set[Exchange | Forward] = set()
         self.control_pool = Pool(settings.control_address)
         self.draining = False
@@ -179,6 +180,8 @@ class Router:
             self.dispatcher.submit(exchange)
         except SteelyardError as error:
             self.live.discard(exchange)
+            if exchange.budget is not None:
+                exchange.budget.end(error.status, False, now_s)
             self._refuse_query(endpoint, reply, error, request_id)
         except Exception:
             exchange.on_fault()
@@ -186,7 +189,7 @@ class Router:
     @staticmethod
     def _refuse_query(endpoint: Endpoint, reply: Reply, error: SteelyardError, request_id: bytes) -> None:
         reply.send_error(error, [(b"x-request-id", request_id)])
-        endpoint.measures.count(error.status)
+        endpoint.measures.count(error.status, RATE_LIMIT if isinstance(error, RateLimited) else "")
 
     def _answer_other(  # noqa: PLR0917
         self,

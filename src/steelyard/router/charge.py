@@ -24,6 +24,7 @@ class Charge:
         "_events",
         "_per_event_mmu",
         "_principal",
+        "_streams",
         "_weigher",
         "_weight",
         "_worked_mmu",
@@ -38,6 +39,7 @@ class Charge:
         self._weigher: Weigher = entity.weigher
         self._weight = weight
         self._principal = principal
+        self._streams = False
         self._events = 0
         self._per_event_mmu = 0.0
         self._worked_mmu = 0.0
@@ -47,6 +49,7 @@ class Charge:
     def begin_stream(self) -> None:
         """The first token is there, and so the prompt is computed."""
         weight = self._weight
+        self._streams = True
         if not weight.choices:
             return
         known = self._weigher.price(self.usage) if self.usage else None
@@ -98,6 +101,14 @@ class Charge:
         entry.settle(actual_mmu)
         self._chooser.settled(self._decision, self._weight.ask, now_s, cached_tokens)
         return seen_mmu if actual_mmu is None else actual_mmu
+
+    def thought(self) -> RequestUsage:
+        """What it took, as far as can be told of one whose usage is not known: a stream by its events."""
+        estimate = self._weight.ask.features
+        output_tokens = self._events if self._streams else int(estimate.output_tokens)
+        return RequestUsage(
+            prompt_tokens=int(estimate.input_tokens), output_tokens=output_tokens, rows=int(estimate.rows)
+        )
 
     def _work(self, step_mmu: int) -> None:
         """More than was charged raises the charge: a long answer must not look done."""

@@ -14,9 +14,12 @@ import time
 from random import Random
 from typing import TYPE_CHECKING
 
-from steelyard.errors import InvalidState, NotFound, SteelyardError, TooManyRequests, Unavailable
+from steelyard.errors import InvalidState, NotFound, RateLimited, SteelyardError, TooManyRequests, Unavailable
 from steelyard.policy.admission import Admission, Backlog, Verdict, Work, admit, drain_rate
+from steelyard.policy.rate_limits import Limiter, Spent
 from steelyard.policy.waiting import Standing
+from steelyard.router.budget import reserve
+from steelyard.router.identity import Identity
 from steelyard.router.queue import WaitingTotals
 from steelyard.router.table import Endpoint, Entity
 
@@ -24,38 +27,35 @@ if TYPE_CHECKING:
     from steelyard.router.exchange import Exchange
 
 BUFFERED_LIMIT_BYTES = 512 * 1024 * 1024
+_REFUSALS: dict[Verdict, type[SteelyardError]] = {
+    Verdict.NO_CAPACITY: Unavailable,
+    Verdict.BUDGET_SPENT: RateLimited,
+}
 
 
 class Dispatcher:
     """`rng` draws the served entity for requests whose own one was removed."""
 
-    def __init__(self, totals: WaitingTotals, waiting_limit: int, rng: Random) -> None:
+    def __init__(self, totals: WaitingTotals, identity: Identity, waiting_limit: int, rng: Random) -> None:
         self._rng = rng
+        self._identity = identity
         self._totals = totals
         self._waiting_limit = waiting_limit
 
     def submit(self, exchange: Exchange) -> None:
-        """Start a new exchange, or let it wait. Raises TooManyRequests or Unavailable when it may not."""
+        """Start a new exchange, or let it wait. Raises TooManyRequests or Unavailable when it may not; what it has
+        reserved of its limits by then is for the caller to give back."""
         entity = exchange.entity
         now_s = exchange.started_s
         ask = exchange.weigh()
+        if entity.endpoint.limiter is not None:
+            self._reserve(exchange, entity.endpoint.limiter)
         if not entity.line:
             decision = entity.chooser.choose(entity.replicas, now_s, ask)
             if decision is not None:
                 exchange.go(decision)
                 return
-        totals = self._totals
-        backlog = Backlog(
-            waiting=len(entity.line),
-            waiting_limit=self._waiting_limit,
-            buffered_bytes=totals.body_bytes,
-            buffered_limit_bytes=BUFFERED_LIMIT_BYTES,
-            replicas=len(entity.replicas),
-            recovering=entity.recovering,
-        )
-        admission = admit(
-            backlog, len(exchange.request.body), None, work=_work(exchange, now_s), draw=self._rng.random()
-        )
+        admission = self._admit(exchange)
         if admission.verdict is not Verdict.WAIT and not admission.line_is_full:
             raise refusal(entity.endpoint, admission)
         gave_way = entity.line.offer(exchange, self._waiting_limit)
@@ -64,6 +64,34 @@ class Dispatcher:
         exchange.wait()
         for gone in gave_way:
             gone.refuse(displaced(gone.endpoint, admission))
+
+    def _reserve(self, exchange: Exchange, limiter: Limiter) -> None:
+        """Take what it may need of its limits, until it ends. Raises RateLimited."""
+        principal = exchange.principal
+        outcome = reserve(limiter, principal, self._identity.groups(principal), exchange.weight.ask, exchange.started_s)
+        if isinstance(outcome, Spent):
+            raise refusal(exchange.endpoint, self._admit(exchange, outcome))
+        exchange.budget = outcome
+
+    def _admit(self, exchange: Exchange, spent: Spent | None = None) -> Admission:
+        """Whether it may wait, or why not. `spent`: the limit of its own that keeps it out."""
+        entity = exchange.entity
+        backlog = Backlog(
+            waiting=len(entity.line),
+            waiting_limit=self._waiting_limit,
+            buffered_bytes=self._totals.body_bytes,
+            buffered_limit_bytes=BUFFERED_LIMIT_BYTES,
+            replicas=len(entity.replicas),
+            recovering=entity.recovering,
+        )
+        return admit(
+            backlog,
+            len(exchange.request.body),
+            None,
+            work=_work(exchange, exchange.started_s),
+            spent=spent,
+            draw=self._rng.random(),
+        )
 
     def resubmit(self, exchange: Exchange) -> None:
         """Its replica failed before it answered: go elsewhere, or wait at the front if another can come."""
@@ -145,7 +173,7 @@ def _work(exchange: Exchange, now_s: float) -> Work:
 def refusal(endpoint: Endpoint, admission: Admission) -> SteelyardError:
     """The error that tells a client why it may not wait."""
     message = f"Endpoint {endpoint.name!r} cannot take the request: {admission.reason}"
-    kind = Unavailable if admission.verdict is Verdict.NO_CAPACITY else TooManyRequests
+    kind = _REFUSALS.get(admission.verdict, TooManyRequests)
     return kind(message, retry_after_s=admission.retry_after_s)
 
 

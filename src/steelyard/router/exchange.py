@@ -19,6 +19,7 @@ from steelyard.policy.marks import CONNECT_LEASE_S, DRAINING_LEASE_S, LOST_LEASE
 from steelyard.policy.routing import Ask, Decision
 from steelyard.policy.waiting import Place, Priority
 from steelyard.router.body_fields import BodyFields
+from steelyard.router.budget import Budget
 from steelyard.router.charge import Charge, with_model_units
 from steelyard.router.inbound import Inbound
 from steelyard.router.table import Endpoint, Entity, Replica, Route
@@ -68,6 +69,7 @@ class Exchange(ResponseSink):
         "_state",
         "_upstream",
         "_watch",
+        "budget",
         "deadline_s",
         "endpoint",
         "entity",
@@ -114,6 +116,7 @@ class Exchange(ResponseSink):
         self._charge: Charge | None = None
         self.weight: Weight
         self.settled_mmu = 0  # of all its attempts
+        self.budget: Budget | None = None  # where its endpoint has rate limits
         self._replica: Replica | None = None
         self._upstream: UpstreamConnection | None = None
         self._retried = False
@@ -363,6 +366,8 @@ class Exchange(ResponseSink):
         price = charge.price
         if price is not None:
             measures.took(price.usage)
+        if self.budget is not None and served:
+            self.budget.take(charge.thought() if price is None else price.usage, settled_mmu)
         return price
 
     def _end(self, status: int, *, soon: bool = False) -> None:
@@ -372,6 +377,8 @@ class Exchange(ResponseSink):
         router.live.discard(self)
         if self.place is not None:
             self.entity.line.leave(self)
+        if self.budget is not None:
+            self.budget.end(status, self._replica is not None, time.monotonic())
         measures = self.endpoint.measures
         measures.count(status)
         measures.latency.observe(time.monotonic() - self.started_s)

@@ -25,10 +25,16 @@ class Identity:
     def __init__(self) -> None:
         self._required = True
         self._principals: dict[str, str] = {}
+        self._groups: dict[str, tuple[str, ...]] = {}  # by principal: of all its tokens
         self._remembered: dict[bytes, str] = {}
 
     def replace(self, required: bool, tokens: Iterable[TokenView]) -> None:
-        self._principals = {token.sha256.lower(): token.principal for token in tokens}
+        self._principals = {}
+        self._groups = {}
+        for token in tokens:
+            self._principals[token.sha256.lower()] = token.principal
+            if token.groups:
+                self._groups[token.principal] = (*self._groups.get(token.principal, ()), *token.groups)
         self._required = required
         self._remembered = {}
 
@@ -50,6 +56,10 @@ class Identity:
             self._remembered.clear()
         self._remembered[authorization] = principal
         return principal
+
+    def groups(self, principal: str) -> tuple[str, ...]:
+        """That a principal belongs to; one may be named twice."""
+        return self._groups.get(principal, ())
 
 
 def _token_of(authorization: bytes) -> bytes:

@@ -20,6 +20,7 @@ _TOOK = {
     "image_tokens": "Tokens that stand for images,",
     "rows": "Rows of classic models' inputs",
 }
+RATE_LIMIT = "rate_limit"  # cause of a 429 that is no lack of capacity
 _ERROR_CLASSES = {
     429: "contended",
     CLIENT_GONE: "client_gone",
@@ -118,8 +119,8 @@ class EndpointMeasures:
         self._gone = True
         self._measures.forget(self.name)
 
-    def count(self, status: int) -> None:
-        """One finished request."""
+    def count(self, status: int, cause: str = "") -> None:
+        """One finished request; `cause`: why it failed, where its status does not say."""
         if self._gone:
             return
         counter = self._codes.get(status)
@@ -127,7 +128,7 @@ class EndpointMeasures:
             counter = self._codes[status] = self._measures.requests.labels(self.name, str(status))
         counter.value += 1
         if status >= 400:
-            cause = _ERROR_CLASSES.get(status) or ("client" if status < 500 else "model")
+            cause = cause or _ERROR_CLASSES.get(status) or ("client" if status < 500 else "model")
             self._measures.errors.labels(self.name, cause).inc()
 
     def took(self, usage: RequestUsage) -> None:

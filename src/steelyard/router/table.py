@@ -14,9 +14,11 @@ from steelyard.contracts.snapshot import CostView, EndpointView, ReplicaView, Se
 from steelyard.observe.logs import get_logger
 from steelyard.policy.admission import SettleRate
 from steelyard.policy.ledger import Account, Ledger
+from steelyard.policy.rate_limits import Limiter, RateLimit
 from steelyard.policy.routing import Candidate, Chooser
 from steelyard.policy.traffic import pick_by_share
 from steelyard.policy.units import GUESS, TERMS, CostModel, LinearCost
+from steelyard.router.budget import read_limits
 from steelyard.router.choosers import Choosers
 from steelyard.router.measures import EndpointMeasures, RouterMeasures
 from steelyard.router.queue import WaitingLine, WaitingTotals
@@ -77,7 +79,7 @@ class Entity:
 
 
 class Endpoint:
-    __slots__ = ("entities", "gone", "measures", "name", "shares", "stopped", "view")
+    __slots__ = ("entities", "gone", "limiter", "limits", "measures", "name", "shares", "stopped", "view")
 
     def __init__(self, name: str, measures: EndpointMeasures) -> None:
         self.name = name
@@ -86,6 +88,8 @@ class Endpoint:
         self.stopped = False
         self.gone = False
         self.entities: list[Entity] = []
+        self.limits: list[RateLimit] = []
+        self.limiter: Limiter | None = None  # None: there are no limits
         self.shares: list[int] = []
 
     def entity_for(self, draw: float) -> Entity | None:
@@ -94,6 +98,18 @@ class Endpoint:
             return self.entities[0]
         index = pick_by_share(self.shares, draw)
         return None if index is None else self.entities[index]
+
+    def limit(self, limits: list[RateLimit]) -> None:
+        """Put these in force; what was taken in the last minute still counts where there were limits before."""
+        if limits == self.limits:
+            return
+        self.limits = limits
+        if not limits:
+            self.limiter = None
+        elif self.limiter is None:
+            self.limiter = Limiter(limits)
+        else:
+            self.limiter.replace(limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +144,10 @@ class RoutingTable:
     def apply(self, snapshot: Snapshot) -> list[Entity]:
         """Make `snapshot` the routing in force. The result is every entity that had requests waiting.
 
-        Raises ValueError for an address that cannot be read, and then has changed nothing.
+        Raises ValueError for an address or a limit that cannot be read, and then has changed nothing.
         """
-        pools = self._new_pools(snapshot)  # all that can fail; what follows only assigns
+        limits = {view.name: read_limits(view.rate_limits) for view in snapshot.endpoints}
+        pools = self._new_pools(snapshot)  # the last that can fail; what follows only assigns
         before = [entity for endpoint in self.endpoints.values() for entity in endpoint.entities]
         replicas: dict[str, Replica] = {}
         endpoints: dict[str, Endpoint] = {}
@@ -139,6 +156,7 @@ class RoutingTable:
             endpoint = self.endpoints.get(view.name)
             if endpoint is None:
                 endpoint = Endpoint(view.name, self._measures.endpoint(view.name))
+            endpoint.limit(limits[view.name])
             self._update(endpoint, view, replicas, pools)
             endpoints[view.name] = endpoint
             _add_routes(routes, endpoint)

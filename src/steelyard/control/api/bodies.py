@@ -21,6 +21,7 @@ Text = Annotated[str, Field(max_length=4096), AfterValidator(_printable)]
 LongText = Annotated[str, Field(max_length=32_768), AfterValidator(_printable)]
 Concurrency = Annotated[int, Field(ge=0, le=4096, strict=True)]
 Percentage = Annotated[int, Field(ge=0, le=100, strict=True)]
+Amount = Annotated[int, Field(ge=0, le=10**12, strict=True)]
 Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
 
@@ -75,9 +76,33 @@ class Tag(_Given):
     value: Text | None = None
 
 
+class RateLimitInput(_Given):
+    """At most so many calls, tokens or model units per minute, of all requests of an endpoint, a user or a group."""
+
+    key: Text | None = None
+    principal: Text | None = None
+    renewal_period: Text | None = None
+    calls: Amount | None = None
+    tokens: Amount | None = None
+    input_tokens: Amount | None = None
+    output_tokens: Amount | None = None
+    model_units: Amount | None = None
+
+
+class GatewayInput(_Given):
+    """Replaces what was set before. Usage is always tracked."""
+
+    rate_limits: list[RateLimitInput] | None = Field(default=None, max_length=1000)
+    usage_tracking_config: dict[str, Any] | None = None
+    guardrails: dict[str, Any] | None = None
+    inference_table_config: dict[str, Any] | None = None
+    fallback_config: dict[str, Any] | None = None
+
+
 class CreateEndpoint(_Given):
     name: Text
     config: ConfigInput
+    ai_gateway: GatewayInput | None = None
     tags: list[Tag] | None = Field(default=None, max_length=100)
     description: LongText | None = None
 
@@ -90,6 +115,13 @@ class ChangeTags(_Given):
 class CreateToken(_Given):
     comment: Text | None = None
     lifetime_seconds: Annotated[int, Field(ge=1, le=10 * 366 * 86_400, strict=True)] | None = None
+
+
+class CreateTokenFor(CreateToken):
+    """`application_id`: whose token it becomes; `groups`: that they belong to."""
+
+    application_id: Text
+    groups: list[Text] | None = Field(default=None, max_length=20)
 
 
 class DeleteToken(_Given):
@@ -182,6 +214,21 @@ class TagOutput(_Told):
     value: str = ""
 
 
+class RateLimitOutput(_Told):
+    key: str
+    principal: str | None = None
+    renewal_period: Literal["minute"] = "minute"
+    calls: int | None = None
+    tokens: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    model_units: int | None = None
+
+
+class GatewayOutput(_Told):
+    rate_limits: list[RateLimitOutput] = []
+
+
 class EndpointOutput(_Told):
     """`pending_config` is the configuration being deployed or, after a failure, the one that failed."""
 
@@ -195,6 +242,7 @@ class EndpointOutput(_Told):
     pending_config: PendingConfigOutput | None = None
     stopped: bool = False
     task: str | None = None
+    ai_gateway: GatewayOutput | None = None
     tags: list[TagOutput] = []
     description: str = ""
     permission_level: Literal["CAN_MANAGE", "CAN_QUERY", "CAN_VIEW"] = "CAN_MANAGE"
@@ -231,6 +279,15 @@ class TokenInfo(_Told):
     creation_time: int
     expiry_time: int
     comment: str
+
+
+class ManagedTokenInfo(TokenInfo):
+    created_by_username: str
+    groups: list[str] = []
+
+
+class ManagedTokenList(_Told):
+    token_infos: list[ManagedTokenInfo]
 
 
 class TokenCreated(_Told):

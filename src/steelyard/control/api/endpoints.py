@@ -14,11 +14,13 @@ from steelyard.control.api.bodies import (
     EndpointOutput,
     EventList,
     EventOutput,
+    GatewayInput,
+    GatewayOutput,
     Nothing,
     TagList,
 )
 from steelyard.control.api.parts import EndpointName, Given, Parts, Principal, errors
-from steelyard.control.api.views import endpoint_view, tags_view
+from steelyard.control.api.views import endpoint_view, gateway_view, tags_view
 from steelyard.control.records import EndpointRecord
 
 PREFIX = "/api/2.0/serving-endpoints"
@@ -39,6 +41,7 @@ async def create(body: CreateEndpoint, parts: Given, principal: Principal) -> En
         body.config.model_dump(exclude_none=True),
         tags={tag.key: tag.value or "" for tag in body.tags or []},
         description=body.description or "",
+        gateway=body.ai_gateway.model_dump(exclude_none=True) if body.ai_gateway else {},
         principal=principal,
     )
     return _shown(endpoint, parts)
@@ -69,6 +72,19 @@ async def update_config(name: EndpointName, body: ConfigInput, parts: Given, pri
     """Deploy another configuration; the present one serves until all of the new one is ready."""
     endpoint = await parts.operations.update(name, body.model_dump(exclude_none=True), principal=principal)
     return _shown(endpoint, parts)
+
+
+@endpoints.put(PREFIX + "/{name}/ai-gateway", responses=errors(400, 404), **_SHOWN)
+async def set_gateway(name: EndpointName, body: GatewayInput, parts: Given, principal: Principal) -> GatewayOutput:
+    """Set the endpoint's rate limits, in the place of those that it had; they hold as soon as routers have them."""
+    given = body.model_dump(exclude_none=True)
+    return gateway_view(await parts.operations.set_gateway(name, given, principal=principal))
+
+
+@endpoints.get(PREFIX + "/{name}/ai-gateway", responses=errors(404), **_SHOWN)
+async def get_gateway(name: EndpointName, parts: Given) -> GatewayOutput:
+    """The endpoint's rate limits."""
+    return gateway_view(await parts.operations.endpoint(name))
 
 
 @endpoints.patch(PREFIX + "/{name}/tags", responses=errors(400, 404))

@@ -10,7 +10,9 @@ from steelyard.control.api.bodies import (
     EndpointOutput,
     EndpointStateOutput,
     EntityState,
+    GatewayOutput,
     PendingConfigOutput,
+    RateLimitOutput,
     RouteOutput,
     ServedEntityOutput,
     ServedModelOutput,
@@ -44,6 +46,7 @@ def endpoint_view(
         pending_config=_pending(endpoint, board, serving),
         stopped=endpoint.stopped,
         task=_task(endpoint, serving),
+        ai_gateway=gateway_view(endpoint) if endpoint.rate_limits else None,
         tags=tags_view(endpoint.tags),
         description=endpoint.description,
         endpoint_url=f"{platform_url}/serving-endpoints/{endpoint.name}/invocations",
@@ -52,6 +55,23 @@ def endpoint_view(
 
 def tags_view(tags: Mapping[str, str]) -> list[TagOutput]:
     return [TagOutput(key=key, value=value) for key, value in tags.items()]
+
+
+def gateway_view(endpoint: EndpointRecord) -> GatewayOutput:
+    return GatewayOutput(
+        rate_limits=[
+            RateLimitOutput(
+                key=limit.key,
+                principal=limit.principal,
+                calls=limit.calls,
+                tokens=limit.tokens,
+                input_tokens=limit.input_tokens,
+                output_tokens=limit.output_tokens,
+                model_units=limit.model_units,
+            )
+            for limit in endpoint.rate_limits
+        ]
+    )
 
 
 def _update_state(endpoint: EndpointRecord) -> Literal["IN_PROGRESS", "UPDATE_FAILED", "NOT_UPDATING"]:
