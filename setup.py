@@ -13,6 +13,8 @@ from setuptools import Extension, setup
 WALK = Path("src/steelyard/runtimes/tree_walk")
 # Sums must round as LightGBM's do: no fused multiply-add, nothing reordered.
 EXACT = [] if sys.platform == "win32" else ["-O3", "-std=c11", "-ffp-contract=off", "-fno-fast-math"]
+# Nobody but the module itself calls its functions: only then may a compiler inline them, or call them directly.
+HIDDEN = [] if sys.platform == "win32" else ["-fvisibility=hidden"]
 DATA_PATH = {  # by room
     "contracts": ["usage"],
     "policy": [
@@ -64,7 +66,10 @@ if BUILDS & set(sys.argv):  # mypyc reads the whole package, which a question ab
     from mypyc.build import mypycify
 
     sources = [f"src/steelyard/{room}/{module}.py" for room, modules in DATA_PATH.items() for module in modules]
-    extensions += mypycify(sources, group_name="steelyard", opt_level="2", debug_level="0")
+    compiled = mypycify(sources, group_name="steelyard", opt_level="2", debug_level="0")
+    for extension in compiled:
+        extension.extra_compile_args += HIDDEN
+    extensions += compiled
 for extension in extensions:
     extension.optional = True
 

@@ -7,7 +7,9 @@ not known. It is on the path of every request, and so neither JSON nor a struct.
 
 from __future__ import annotations
 
-USAGE_HEADER = b"x-steelyard-usage"
+from typing import Final
+
+USAGE_HEADER: Final = b"x-steelyard-usage"
 
 
 class RequestUsage:

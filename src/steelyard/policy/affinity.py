@@ -21,18 +21,19 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import Final
 
 import numpy as np
 
 from steelyard.policy.units import CAPACITY_MMU_PER_S
 
-SLICES = 2**16
-MOST_SLICES = 8192
-FULL = 0.7
-SHRINK = 0.7
-WINDOW_S = 30.0
-STANDBYS = 2
-_FEW = 16  # replicas, up to which a ranking is of all
+SLICES: Final = 2**16
+MOST_SLICES: Final = 8192
+FULL: Final = 0.7
+SHRINK: Final = 0.7
+WINDOW_S: Final = 30.0
+STANDBYS: Final = 2
+_FEW: Final = 16  # replicas, up to which a ranking is of all
 
 
 class Slice:

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import Final
 
 from steelyard.policy.affinity import Slice, SliceMap
 from steelyard.policy.ledger import Account, Ledger
@@ -40,10 +41,10 @@ from steelyard.policy.prefix_index import MOST_ENTRIES, Cache, PrefixIndex, Summ
 from steelyard.policy.routing import ANSWERS, Ask, C, Candidate, Decision, Reason
 from steelyard.policy.speed import Speeds
 
-LOOK_AT_ALL = 16
-HOME = 4
-HOLDERS = 4
-STRANGERS = 8
+LOOK_AT_ALL: Final = 16
+HOME: Final = 4
+HOLDERS: Final = 4
+STRANGERS: Final = 8
 
 
 class ExpectedWait:

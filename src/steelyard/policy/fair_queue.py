@@ -21,7 +21,7 @@ The router asks and acts; nothing here knows of replicas. All operations are O(l
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from steelyard.policy.fair_share import FairShare, Tenant
 from steelyard.policy.lazy_heap import NONE, LazyHeap
@@ -29,9 +29,9 @@ from steelyard.policy.waiting import CLASSES, Bounds, Load, Place, Standing
 
 T = TypeVar("T")
 
-MAX_GIVING_WAY = 16
-_NEVER_S = float("inf")
-_IN_A_LINE = (Standing.WAITING, Standing.TAKEN)
+MAX_GIVING_WAY: Final = 16
+_NEVER_S: Final = float("inf")
+_IN_A_LINE: Final = (Standing.WAITING, Standing.TAKEN)
 
 
 class Full(StrEnum):

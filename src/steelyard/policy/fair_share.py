@@ -19,14 +19,14 @@ those with much behind them: who may be a tenant is for authentication to bound.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from steelyard.policy.lazy_heap import NONE, LazyHeap
 from steelyard.policy.waiting import Bounds, Load, Place, Standing
 
 T = TypeVar("T")
 
-MAX_IDLE_TENANTS = 1024
+MAX_IDLE_TENANTS: Final = 1024
 
 
 class Tenant(Generic[T]):

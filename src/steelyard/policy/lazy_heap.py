@@ -8,12 +8,12 @@ never longer than twice what lives and `_SLACK`. Equal keys come out in the orde
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-NONE = -1  # the number of no entry
-_SLACK = 16
+NONE: Final = -1  # the number of no entry
+_SLACK: Final = 16
 
 
 class LazyHeap(Generic[T]):

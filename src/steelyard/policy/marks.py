@@ -12,11 +12,13 @@ The router marks after a failed connection or a draining reply; routing reads.
 
 from __future__ import annotations
 
-CONNECT_LEASE_S = 1.0  # refused or unreachable: it is down
-LOST_LEASE_S = 0.25  # a connection died: a new attempt will tell whether the replica did
-DRAINING_LEASE_S = 2.0  # it says that it is about to go
-MAX_LEASE_S = 5.0
-_MAX_DOUBLINGS = 5
+from typing import Final
+
+CONNECT_LEASE_S: Final = 1.0  # refused or unreachable: it is down
+LOST_LEASE_S: Final = 0.25  # a connection died: a new attempt will tell whether the replica did
+DRAINING_LEASE_S: Final = 2.0  # it says that it is about to go
+MAX_LEASE_S: Final = 5.0
+_MAX_DOUBLINGS: Final = 5
 
 
 class Mark:

@@ -24,20 +24,21 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
-MOST_ENTRIES = 2**19
-GENERATIONS = 8
-EXPIRY_S = 1800.0
-TRUST_WEIGHT = 0.1
-MOST_LEVELS = 8
-EXACT = 16
-UNCONFIRMED = -1  # in the place of a generation
+MOST_ENTRIES: Final = 2**19
+GENERATIONS: Final = 8
+EXPIRY_S: Final = 1800.0
+TRUST_WEIGHT: Final = 0.1
+MOST_LEVELS: Final = 8
+EXACT: Final = 16
+UNCONFIRMED: Final = -1  # in the place of a generation
 
 # Per replica: seconds since blocks were last used, and these blocks; the least recently used first.
 Summary = dict[str, list[tuple[float, list[int]]]]
 
 # The lengths of a prefix that are entries; their step doubles as they do.
-_DEPTHS: list[int] = [
+_DEPTHS: Final[list[int]] = [
     *range(1, EXACT),
     *(length << octave for octave in range(1, 20) for length in range(EXACT // 2, EXACT)),
 ]

@@ -21,11 +21,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import Final
 
 from steelyard.policy.token_bucket import Bucket
 from steelyard.policy.units import MMU_PER_MU
 
-MAX_USERS = 10_000
+MAX_USERS: Final = 10_000
 
 
 class Kind(IntEnum):
@@ -39,7 +40,7 @@ class Kind(IntEnum):
 
 
 Amounts = tuple[int, int, int, int]  # requests, input tokens, output tokens, mmu; each ≥ 0
-NOTHING: Amounts = (0, 0, 0, 0)
+NOTHING: Final[Amounts] = (0, 0, 0, 0)
 
 
 class Scope(StrEnum):

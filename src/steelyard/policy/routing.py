@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from random import Random
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from steelyard.policy.ledger import Account, Entry, Ledger
 from steelyard.policy.marks import Mark
 from steelyard.policy.units import CostModel, Features
 
-LOOK_AT_ALL = 8
-ANSWERS = 4
+LOOK_AT_ALL: Final = 8
+ANSWERS: Final = 4
 
 
 class Ask:

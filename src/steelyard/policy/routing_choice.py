@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from steelyard.policy.expected_wait import ExpectedWait
 from steelyard.policy.routing import Ask, C, Decision, LeastInTurn
 
-WEIGH_ABOVE = 0.3
-COUNT_BELOW = 0.2
-MEMORY = 200
-FEWEST = 20
+WEIGH_ABOVE: Final = 0.3
+COUNT_BELOW: Final = 0.2
+MEMORY: Final = 200
+FEWEST: Final = 20
 
 
 class CostSpread:

@@ -21,17 +21,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from steelyard.policy.routing import Candidate
 
-MEMORY = 100.0
-ALL_MEMORY = 500.0
-HALF_LIFE_S = 30.0
-EQUAL = 0.9
-APART = 0.7
-STEPS = 4
-SLOWEST = 0.1
-LEAST_ERROR2 = 1e-4  # nothing is known to better than 1 %
+MEMORY: Final = 100.0
+ALL_MEMORY: Final = 500.0
+HALF_LIFE_S: Final = 30.0
+EQUAL: Final = 0.9
+APART: Final = 0.7
+STEPS: Final = 4
+SLOWEST: Final = 0.1
+LEAST_ERROR2: Final = 1e-4  # nothing is known to better than 1 %
 
 
 class _Pace:

@@ -16,10 +16,12 @@ more, all that was taken counts as taken now. Neither ever makes room.
 
 from __future__ import annotations
 
-WINDOW_S = 60.0
-SLOT_S = 0.5
-REBALANCED_S = 1.0
-_KEPT_SLOTS = int(WINDOW_S / SLOT_S) + 1  # with it a slot is over when its last moment lies a window back
+from typing import Final
+
+WINDOW_S: Final = 60.0
+SLOT_S: Final = 0.5
+REBALANCED_S: Final = 1.0
+_KEPT_SLOTS: Final = int(WINDOW_S / SLOT_S) + 1  # with it a slot is over when its last moment lies a window back
 
 
 class Bucket:

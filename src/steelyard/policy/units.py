@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
-MMU_PER_MU = 1000
-CAPACITY_MMU_PER_S = 1_000_000  # of every replica
+MMU_PER_MU: Final = 1000
+CAPACITY_MMU_PER_S: Final = 1_000_000  # of every replica
 
 
 class Features:
@@ -63,7 +63,7 @@ class Term(StrEnum):
     CONTEXT = "context"  # pairs of an output token and one before it: output × (prompt + output / 2)
 
 
-TERMS = tuple(Term)
+TERMS: Final = tuple(Term)
 
 
 def term_values(features: Features) -> tuple[float, ...]:
@@ -111,7 +111,7 @@ class LinearCost:
 
 
 # Until a model is calibrated: tokens in the proportion that most decoders show, and a row as much as a request.
-GUESS = LinearCost({
+GUESS: Final = LinearCost({
     Term.REQUEST: 1.0,
     Term.INPUT: 0.1,
     Term.CACHED: 0.005,

@@ -7,13 +7,13 @@ router makes a place per request and reads from its `standing` how the wait ende
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from steelyard.policy.lazy_heap import NONE
 
 T = TypeVar("T")
 
-_NEVER_S = float("inf")
+_NEVER_S: Final = float("inf")
 
 
 class Priority(IntEnum):
@@ -24,7 +24,7 @@ class Priority(IntEnum):
     BATCH = 2  # whatever the others leave
 
 
-CLASSES = len(Priority)
+CLASSES: Final = len(Priority)
 
 
 class Standing(StrEnum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -23,8 +23,8 @@ from steelyard.wire.server import Headers, Reply, Request
 
 State = Literal["starting", "ready", "draining"]
 
-_JSON = [(b"content-type", b"application/json")]
-_LOADING_RETRY_S = 5.0
+_JSON: Final = [(b"content-type", b"application/json")]
+_LOADING_RETRY_S: Final = 5.0
 
 
 class Handlers(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from steelyard.protocols.inputs import Inputs, Outputs, Records, join
 from steelyard.runtimes.proof.measure import Cost
 
-_JOIN_US = 3.0  # joining and splitting cost about as much per request
+_JOIN_US: Final = 3.0  # joining and splitting cost about as much per request
 
 Done = Callable[[Outputs | None, Exception | None], None]
 

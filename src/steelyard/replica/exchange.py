@@ -10,6 +10,7 @@ import math
 import time
 import traceback
 from collections.abc import Callable
+from typing import Final
 
 from steelyard.contracts.replica import CALIBRATES, CLIENT_GONE, PRIORITY_HEADER
 from steelyard.contracts.usage import USAGE_HEADER, encode_rows
@@ -22,15 +23,15 @@ from steelyard.replica.measures import Measures
 from steelyard.wire.server import Headers, Reply, Request
 from steelyard.wire.sse import error_event
 
-_PRIORITIES: dict[bytes | None, Priority] = {
+_PRIORITIES: Final[dict[bytes | None, Priority]] = {
     b"probe": "probe",
     b"interactive": "interactive",
     b"batch": "batch",
     CALIBRATES: "batch",
 }
-_JSON = (b"content-type", b"application/json")
-_DEADLINE = b"x-steelyard-deadline-ms"
-_EVENT_STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
+_JSON: Final = (b"content-type", b"application/json")
+_DEADLINE: Final = b"x-steelyard-deadline-ms"
+_EVENT_STREAM: Final = (b"content-type", b"text/event-stream; charset=utf-8")
 
 
 class Exchange:

@@ -15,11 +15,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from steelyard.errors import DeadlineExceeded, TooManyRequests
 
-_SMOOTHING = 0.2
+_SMOOTHING: Final = 0.2
 
 T = TypeVar("T")
 

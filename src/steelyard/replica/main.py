@@ -146,6 +146,7 @@ class Replica:
             app.metadata = _metadata(spec, app.runtime or "", selection.package or package)
         gc.collect()
         gc.freeze()  # what is loaded stays: a full collection must not walk over it between two requests
+        gc.set_threshold(50_000, 20, 50)  # and requests make no cycles that outlive them
         return selection
 
     def _wishes(self) -> Wishes:

@@ -6,10 +6,12 @@ nothing for the model (tokens of a classifier) does not exist, since zero would 
 
 from __future__ import annotations
 
+from typing import Final
+
 from steelyard.observe.metrics import Counter, MetricSet
 
-_LABELS = ("endpoint", "served_entity")
-_TOKEN_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
+_LABELS: Final = ("endpoint", "served_entity")
+_TOKEN_BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
 class Measures:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from steelyard.contracts.usage import encode_rows
 from steelyard.errors import BadRequest, SteelyardError
@@ -23,10 +24,10 @@ from steelyard.replica.measures import Measures, PredictMeasures
 from steelyard.replica.queries import media_of_request, query_of
 from steelyard.runtimes.native_model import NativeModel, Render
 
-INLINE_BYTES = 64 * 1024  # of a body that is decoded on the loop
-INLINE_US = 1_000.0  # of a call of the model there
-MAX_CONCURRENCY = 64  # requests that routers may have here at once: enough that batches form
-_QUEUE = 1024
+INLINE_BYTES: Final = 64 * 1024  # of a body that is decoded on the loop
+INLINE_US: Final = 1_000.0  # of a call of the model there
+MAX_CONCURRENCY: Final = 64  # requests that routers may have here at once: enough that batches form
+_QUEUE: Final = 1024
 
 
 class Native:

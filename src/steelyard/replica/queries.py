@@ -5,7 +5,7 @@ Called by the handlers of predict models. What follows from the head alone is wo
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from steelyard.errors import InvalidParameter
 from steelyard.protocols.media import Media, media_of, require_json
@@ -13,7 +13,7 @@ from steelyard.protocols.query import Dialect, Query
 from steelyard.replica.exchange import Exchange
 from steelyard.wire.server import Request
 
-_JSON_BYTES = b"inference-header-content-length"
+_JSON_BYTES: Final = b"inference-header-content-length"
 
 
 def media_of_request(request: Request) -> Media:

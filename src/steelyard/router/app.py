@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from random import Random
+from typing import Final
 
 import msgspec
 
@@ -44,11 +45,12 @@ from steelyard.wire.server import Headers, Reply, Request
 
 log = get_logger()
 
-_DISCOVERY = "/.well-known/databricks-config"
-_LIVE, _READY = "/v2/health/live", "/v2/health/ready"
-_OPEN = frozenset(("/livez", "/readyz", _LIVE, _READY, _DISCOVERY))
-_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-JSON = [(b"content-type", b"application/json")]
+_DISCOVERY: Final = "/.well-known/databricks-config"
+_LIVE: Final = "/v2/health/live"
+_READY: Final = "/v2/health/ready"
+_OPEN: Final = frozenset(("/livez", "/readyz", _LIVE, _READY, _DISCOVERY))
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+JSON: Final = [(b"content-type", b"application/json")]
 
 
 class Router:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import ceil
+from typing import Final
 
 from steelyard.contracts.snapshot import RateLimitView
 from steelyard.contracts.usage import RequestUsage
@@ -15,13 +16,13 @@ from steelyard.policy.rate_limits import Kind, Limiter, RateLimit, Reservation, 
 from steelyard.policy.routing import Ask
 from steelyard.policy.units import MMU_PER_MU
 
-_SCOPES = {
+_SCOPES: Final = {
     "endpoint": Scope.ENDPOINT,
     "user": Scope.USER,
     "service_principal": Scope.USER,
     "user_group": Scope.GROUP,
 }
-_FORGIVEN = (502, 503)  # it failed on our side, and whoever asked is not charged for that
+_FORGIVEN: Final = (502, 503)  # it failed on our side, and whoever asked is not charged for that
 
 
 def read_limits(views: Iterable[RateLimitView]) -> list[RateLimit]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from steelyard.errors import InvalidState, NotFound, RateLimited, SteelyardError, TooManyRequests, Unavailable
 from steelyard.policy.admission import Admission, Backlog, Verdict, Work, admit, drain_rate
@@ -26,8 +26,8 @@ from steelyard.router.table import Endpoint, Entity
 if TYPE_CHECKING:
     from steelyard.router.exchange import Exchange
 
-BUFFERED_LIMIT_BYTES = 512 * 1024 * 1024
-_REFUSALS: dict[Verdict, type[SteelyardError]] = {
+BUFFERED_LIMIT_BYTES: Final = 512 * 1024 * 1024
+_REFUSALS: Final[dict[Verdict, type[SteelyardError]]] = {
     Verdict.NO_CAPACITY: Unavailable,
     Verdict.BUDGET_SPENT: RateLimited,
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from steelyard.contracts.replica import CLIENT_GONE, DRAINING_HEADER
 from steelyard.contracts.usage import USAGE_HEADER
@@ -33,10 +33,10 @@ from steelyard.wire.sse import CONTENT_TYPE, StreamWatch, error_event
 if TYPE_CHECKING:
     from steelyard.router.app import Router
 
-_OWN = frozenset((b"x-request-id", b"served-model-name", DRAINING_HEADER[0], USAGE_HEADER))
-_HEAD = b"%b %b HTTP/1.1\r\nhost: replica\r\n%bx-steelyard-priority: %b\r\n%b"
-_PRIORITIES = [priority.name.lower().encode() for priority in Priority]
-_ENDS_WITH_DONE = frozenset((b"/v1/chat/completions", b"/v1/completions"))
+_OWN: Final = frozenset((b"x-request-id", b"served-model-name", DRAINING_HEADER[0], USAGE_HEADER))
+_HEAD: Final = b"%b %b HTTP/1.1\r\nhost: replica\r\n%bx-steelyard-priority: %b\r\n%b"
+_PRIORITIES: Final = [priority.name.lower().encode() for priority in Priority]
+_ENDS_WITH_DONE: Final = frozenset((b"/v1/chat/completions", b"/v1/completions"))
 
 
 log = get_logger()
@@ -49,7 +49,11 @@ class State(Enum):
     DONE = "done"
 
 
-_WAITING, _SENT, _STREAMING, _DONE = State  # reading a member from its class costs too much
+# Reading a member from its class costs too much.
+_WAITING: Final = State.WAITING
+_SENT: Final = State.SENT
+_STREAMING: Final = State.STREAMING
+_DONE: Final = State.DONE
 
 
 class Exchange(ResponseSink):

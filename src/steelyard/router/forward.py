@@ -5,7 +5,7 @@ No ledger and no queue: control is not a replica. When it is away the client get
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from steelyard.errors import BadUpstream, DeadlineExceeded, InternalError, SteelyardError, Unavailable
 from steelyard.observe.logs import get_logger
@@ -16,9 +16,9 @@ from steelyard.wire.server import Reply
 if TYPE_CHECKING:
     from steelyard.router.app import Router
 
-PREFIXES = ("/api/", "/docs/")
-PATHS = frozenset(("/api", "/metrics", "/openapi.json", "/docs"))
-_SAFE = frozenset(("GET", "HEAD"))
+PREFIXES: Final = ("/api/", "/docs/")
+PATHS: Final = frozenset(("/api", "/metrics", "/openapi.json", "/docs"))
+_SAFE: Final = frozenset(("GET", "HEAD"))
 
 log = get_logger()
 

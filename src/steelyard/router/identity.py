@@ -10,13 +10,14 @@ import base64
 import binascii
 from collections.abc import Iterable
 from hashlib import sha256
+from typing import Final
 
 from steelyard.contracts.snapshot import TokenView
 from steelyard.errors import Unauthenticated
 
-ANONYMOUS = "anonymous"
-_MAX_REMEMBERED = 4096
-_HINT = "Send a valid token as 'Authorization: Bearer <token>'; `steelyard up` printed one at its first start."
+ANONYMOUS: Final = "anonymous"
+_MAX_REMEMBERED: Final = 4096
+_HINT: Final = "Send a valid token as 'Authorization: Bearer <token>'; `steelyard up` printed one at its first start."
 
 
 class Identity:

@@ -9,23 +9,25 @@ from __future__ import annotations
 import os
 import re
 from itertools import count
+from typing import Final
 
 from steelyard.errors import InvalidParameter, UnsupportedMediaType
 from steelyard.policy.waiting import Priority
 from steelyard.wire.request import Headers, Request
 
-_STOPS = frozenset((
+_STOPS: Final = frozenset((
     b"authorization", b"connection", b"content-length", b"cookie", b"expect", b"host", b"keep-alive",
     b"proxy-authorization", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
     b"x-request-id", b"x-request-timeout-ms",
 ))  # fmt: skip
-_RARE = frozenset((b"connection", b"content-encoding", b"x-request-timeout-ms"))
-_OURS = b"x-steelyard-"
-_INTERACTIVE, _BATCH = int(Priority.INTERACTIVE), int(Priority.BATCH)
-_pair = b": ".join
-_VALID_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
-_ID_PREFIX = os.urandom(8).hex().encode() + b"-"
-_next_number = count(1).__next__
+_RARE: Final = frozenset((b"connection", b"content-encoding", b"x-request-timeout-ms"))
+_OURS: Final = b"x-steelyard-"
+_INTERACTIVE: Final = int(Priority.INTERACTIVE)
+_BATCH: Final = int(Priority.BATCH)
+_pair: Final = b": ".join
+_VALID_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+_ID_PREFIX: Final = os.urandom(8).hex().encode() + b"-"
+_next_number: Final = count(1).__next__
 
 
 class Inbound:

@@ -5,23 +5,27 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from steelyard.contracts.replica import CLIENT_GONE
 from steelyard.contracts.usage import RequestUsage
 from steelyard.observe.metrics import Counter, Histogram, MetricSet
 from steelyard.policy.routing import Reason
 
-NO_ENDPOINT = ""  # label of requests that were refused before an endpoint was known
-_SHORT_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+NO_ENDPOINT: Final = ""  # label of requests that were refused before an endpoint was known
+_SHORT_BOUNDS_S: Final = (
+    0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+)  # fmt: skip
 
-_TOOK = {
+_TOOK: Final = {
     "input_tokens": "Tokens of prompts, cached ones included,",
     "cached_tokens": "Tokens of prompts that were found in a cache,",
     "output_tokens": "Generated tokens",
     "image_tokens": "Tokens that stand for images,",
     "rows": "Rows of classic models' inputs",
 }
-RATE_LIMIT = "rate_limit"  # cause of a 429 that is no lack of capacity
-_ERROR_CLASSES = {
+RATE_LIMIT: Final = "rate_limit"  # cause of a 429 that is no lack of capacity
+_ERROR_CLASSES: Final = {
     429: "contended",
     CLIENT_GONE: "client_gone",
     502: "replica",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
+from typing import Final
 
 from steelyard.contracts.snapshot import CostView, EndpointView, ReplicaView, ServedEntityView, Snapshot
 from steelyard.observe.logs import get_logger
@@ -27,8 +28,8 @@ from steelyard.wire.client import Pool
 
 log = get_logger()
 
-_GENERATES = ("llm/v1/chat", "llm/v1/completions", "agent/")
-OPENAI_TARGETS = ("chat/completions", "completions", "embeddings", "responses")
+_GENERATES: Final = ("llm/v1/chat", "llm/v1/completions", "agent/")
+OPENAI_TARGETS: Final = ("chat/completions", "completions", "embeddings", "responses")
 
 
 class Replica(Candidate):
@@ -123,7 +124,7 @@ class Route:
     verb: bytes = b"POST"  # the method at the replica
 
 
-_OPENAI_ROUTES = {
+_OPENAI_ROUTES: Final = {
     f"{prefix}/{name}": Route(f"/v1/{name}".encode())
     for prefix in ("/v1", "/serving-endpoints")
     for name in OPENAI_TARGETS

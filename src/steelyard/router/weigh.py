@@ -8,6 +8,7 @@ stay the same from turn to turn.
 from __future__ import annotations
 
 from hashlib import blake2b
+from typing import Final
 
 from steelyard.contracts.usage import RequestUsage, read_usage
 from steelyard.policy.body_size import BodySize
@@ -16,10 +17,11 @@ from steelyard.policy.routing import Ask
 from steelyard.policy.units import GUESS, CostModel, Features
 from steelyard.router.body_fields import BodyFields, read_fields, whole_number
 
-BLOCK_BYTES = 256
-MOST_BLOCKS = 1024
-_ROW_BYTES, _TOKEN_BYTES = 100.0, 4.0  # until something was learnt
-_MOST_KEPT = 256
+BLOCK_BYTES: Final = 256
+MOST_BLOCKS: Final = 1024
+_ROW_BYTES: Final = 100.0  # until something was learnt, and so
+_TOKEN_BYTES: Final = 4.0
+_MOST_KEPT: Final = 256
 
 
 class Weight:

@@ -24,6 +24,7 @@ from steelyard.runtimes.links import softmax, two_chances
 from steelyard.runtimes.steps import Steps
 
 Matrix = NDArray[Any]
+_FEW = 16  # scores, up to which Python adds them sooner than numpy
 
 
 class LinearRuntime:
@@ -37,7 +38,7 @@ class LinearRuntime:
         self._columns = columns
         self._rows: Columns | Steps = steps or columns
         self._coef = np.asfortranarray(arrays["coef"])  # each score's weights side by side: the faster order for BLAS
-        self._intercept = arrays["intercept"]
+        self._intercept = arrays["intercept"].reshape(1, -1)  # as one row's scores, which numpy adds much faster
         self._dtype = self._coef.dtype
         self._finish = _finish(options)
 
@@ -46,7 +47,8 @@ class LinearRuntime:
         scores = matrix.dot(self._coef)
         scores += self._intercept
         flat = scores.ravel()
-        if not math.isfinite(np.vdot(flat, flat)):  # NaN and infinity always reach the scores, even times zero
+        total = sum(flat.tolist()) if flat.size <= _FEW else flat.dot(flat)
+        if not math.isfinite(total):  # NaN and infinity always reach the scores, even times zero
             refuse_unfit(matrix, self._columns.features, nan=False, infinite=False)
         return self._finish(scores)
 

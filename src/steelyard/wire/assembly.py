@@ -8,6 +8,7 @@ smuggle a second request past a proxy) is refused here, by llhttp's strict rules
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 import httptools
 
@@ -28,10 +29,10 @@ from steelyard.wire.hop import REQUEST_MARK, read_request_tail
 from steelyard.wire.memo import HeadMemo, KnownHead
 from steelyard.wire.request import Headers, Request, split_target
 
-_METHODS = {name.encode(): name for name in ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")}
+_METHODS: Final = {name.encode(): name for name in ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")}
 # Host names, IPv4, bracketed IPv6 and a port: nothing that could be read as a path or as userinfo
-_HOST_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~[]:%!$&'()*+,;="
-_CHUNK_OVERHEAD = 4  # chunk framing and trailers may be so many times the body limit
+_HOST_BYTES: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~[]:%!$&'()*+,;="
+_CHUNK_OVERHEAD: Final = 4  # chunk framing and trailers may be so many times the body limit
 
 log = get_logger()
 
@@ -44,7 +45,9 @@ class Phase(Enum):
     BODY = "the end of the body"
 
 
-IDLE, HEAD, BODY = Phase
+IDLE: Final = Phase.IDLE
+HEAD: Final = Phase.HEAD
+BODY: Final = Phase.BODY
 
 
 class Arriving:

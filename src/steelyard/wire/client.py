@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from enum import Enum
-from typing import cast
+from typing import Final, cast
 
 import httptools
 from mypy_extensions import mypyc_attr
@@ -18,18 +18,18 @@ from steelyard.contracts.usage import USAGE_HEADER
 from steelyard.wire.hop import REPLY_MARK, read_reply_tail
 from steelyard.wire.request import Headers
 
-_MAX_KNOWN_HEADS = 64
-_MAX_HEAD_BYTES = 256 * 1024
-_STALE_S = 0.05  # a reused connection that dies so soon after a request was written had died before
-_JOIN_BYTES = 64 * 1024  # smaller bodies are copied behind their head: one write instead of two
-_NOT_PASSED = frozenset((
+_MAX_KNOWN_HEADS: Final = 64
+_MAX_HEAD_BYTES: Final = 256 * 1024
+_STALE_S: Final = 0.05  # a reused connection that dies so soon after a request was written had died before
+_JOIN_BYTES: Final = 64 * 1024  # smaller bodies are copied behind their head: one write instead of two
+_NOT_PASSED: Final = frozenset((
     b"content-length", b"transfer-encoding",
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-connection", b"te", b"trailer", b"upgrade",
 ))  # fmt: skip
 
 
-_UNTIL_CLOSE = -1  # lengths of responses that do not declare one
-_CHUNKED = -2
+_UNTIL_CLOSE: Final = -1  # lengths of responses that do not declare one
+_CHUNKED: Final = -2
 
 
 class FailureKind(Enum):

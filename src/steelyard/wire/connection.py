@@ -10,7 +10,7 @@ import asyncio
 import socket
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from steelyard.errors import InternalError, RequestTimeout, SteelyardError
 from steelyard.observe.logs import get_logger
@@ -21,8 +21,8 @@ from steelyard.wire.request import error_body
 if TYPE_CHECKING:
     from steelyard.wire.server import HttpServer
 
-SLICE_BYTES = 16 * 1024  # parsed at once: bounds how many pipelined requests one read can yield
-_LINGER_S = 2.0  # how long a refused client may take to read why
+SLICE_BYTES: Final = 16 * 1024  # parsed at once: bounds how many pipelined requests one read can yield
+_LINGER_S: Final = 2.0  # how long a refused client may take to read why
 
 log = get_logger()
 

@@ -7,18 +7,19 @@ any other form is parsed as HTTP always is; nothing here decides anything but ho
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from steelyard.contracts.usage import USAGE_HEADER
 from steelyard.wire.request import Headers
 
-REQUEST_MARK = b"\r\ncontent-length: "
-_REQUEST_TAIL = re.compile(
+REQUEST_MARK: Final = b"\r\ncontent-length: "
+_REQUEST_TAIL: Final = re.compile(
     rb"\r\ncontent-length: ([0-9]{1,15})\r\n"
     rb"x-request-id: ([A-Za-z0-9._:-]{1,128})\r\n"
     rb"x-steelyard-deadline-ms: ([0-9]{1,15})\r\n\r\n"
 )
-REPLY_MARK = b"\r\nendpoint-load-metrics: "
-_REPLY_TAIL = re.compile(
+REPLY_MARK: Final = b"\r\nendpoint-load-metrics: "
+_REPLY_TAIL: Final = re.compile(
     rb"\r\nendpoint-load-metrics: ([\x20-\x7e]{0,512})\r\n"
     rb"(?:x-steelyard-usage: ([a-z0-9=;]{1,128})\r\n)?"
     rb"x-request-id: ([A-Za-z0-9._:-]{1,128})\r\n"

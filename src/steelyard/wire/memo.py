@@ -7,14 +7,14 @@ callback (a sixth of the router's time per request); anything else takes the ord
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
 from steelyard.wire.request import Headers
 
-_MAX_HEADS = 512
-_MAX_HEAD_BYTES = 2048
+_MAX_HEADS: Final = 512
+_MAX_HEAD_BYTES: Final = 2048
 
 
 class KnownHead:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from steelyard.errors import SteelyardError
 from steelyard.wire.request import Headers, Request, error_body
@@ -17,10 +17,10 @@ from steelyard.wire.request import Headers, Request, error_body
 if TYPE_CHECKING:
     from steelyard.wire.connection import Connection
 
-STATUS_LINES: dict[int, bytes] = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
+STATUS_LINES: Final[dict[int, bytes]] = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 
 
-_pair = b": ".join
+_pair: Final = b": ".join
 
 
 def head_lines(status: int, headers: Headers) -> bytes:

@@ -6,7 +6,7 @@ Built by `connection.py` when the last byte of a body is in; read by every handl
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 import httptools
@@ -15,7 +15,7 @@ from steelyard.errors import BadRequest, SteelyardError
 
 Headers = list[tuple[bytes, bytes]]
 
-_OPENAI_PATHS = frozenset(
+_OPENAI_PATHS: Final = frozenset(
     f"/serving-endpoints/{name}" for name in ("chat/completions", "completions", "embeddings", "responses")
 )
 

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from steelyard.observe.logs import get_logger
 from steelyard.settings import HttpLimits
@@ -28,8 +28,8 @@ __all__ = ["Handler", "HeadCheck", "Headers", "HttpServer", "Reply", "Request"]
 Handler = Callable[[Request, Reply], None]
 HeadCheck = Callable[[str, Headers], None]
 
-_BACKLOG = 1024
-_SWEEP_S = 1.0
+_BACKLOG: Final = 1024
+_SWEEP_S: Final = 1.0
 
 log = get_logger()
 

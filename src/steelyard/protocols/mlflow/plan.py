@@ -41,7 +41,7 @@ class Plan:
     def decode(self, body: bytes) -> Inputs | None:
         """The body's typed rows, or None: the general path decides."""
         try:
-            if self._split is not None and b'"dataframe_split"' in body[:64]:
+            if self._split is not None and body.find(b'"dataframe_split"', 0, 64) >= 0:  # `in` costs far more
                 return self._split.decode(body)
             return self._read(self._decode(body))
         except _NOT_OURS:
