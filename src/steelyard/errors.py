@@ -196,6 +196,12 @@ class BadUpstream(SteelyardError):
     code = "REPLICA_FAILED"
 
 
+class ModelHung(BadUpstream):
+    """The model's process answered nothing any more and was replaced, and another try was not possible."""
+
+    code = "MODEL_HUNG"
+
+
 class Unavailable(SteelyardError):
     """Nothing can serve the request now."""
 

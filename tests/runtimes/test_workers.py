@@ -18,6 +18,7 @@ import pytest
 
 from steelyard.errors import BadRequest, BadUpstream, ModelFailed, ModelLoadError, Unavailable
 from steelyard.protocols.inputs import Inputs
+from steelyard.runtimes.base import Caller
 from support.models import save_iris_classifier, save_python_model
 from support.waiting import wait_until
 from support.workers import predictions, query, runtime_of
@@ -236,7 +237,7 @@ def test_a_killed_worker_is_told_from_a_slow_one_and_queries_wait_within_their_d
     os.kill(mortal.worker_pids[0], signal.SIGKILL)
     wait_until(lambda: not mortal.worker_pids, timeout_s=5)
     with pytest.raises(Unavailable, match="started again") as caught:
-        say(mortal, "hello", deadline_s=time.monotonic() + 0.2)
+        say(mortal, "hello", caller=Caller(time.monotonic() + 0.2))
     assert caught.value.retry_after_s
     assert say(mortal, "hello")["echo"]
 

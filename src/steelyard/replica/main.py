@@ -180,6 +180,7 @@ class Replica:
             app.load.max_concurrency = runtime.most_requests
 
         runtime.on_resize = partial(_on_loop, loop, resize)
+        runtime.on_hung = partial(_on_loop, loop, predictions.worker_hung)
         runtime.on_dead = partial(_on_loop, loop, self._worker_dead)
         self._stop_lanes, self._close_worker = predictions.stop, runtime.close
         app.runtime, app.task = runtime.name, runtime.task

@@ -56,6 +56,15 @@ class PredictMeasures:
         ).labels(*values)
 
 
+class WorkerMeasures:
+    """Series of a model that runs in worker processes."""
+
+    def __init__(self, measures: Measures) -> None:
+        self.hung = measures.set.counter(
+            "steelyard_replica_hung_workers", "Worker processes that hung and were replaced", _LABELS
+        ).labels(*measures.values)
+
+
 class SharingMeasures:
     """Series of a model whose requests may share calls."""
 

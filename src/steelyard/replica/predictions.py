@@ -24,9 +24,9 @@ from steelyard.protocols.query import Answer, Dialect, Query
 from steelyard.protocols.strict_json import decode_object
 from steelyard.replica.exchange import Exchange
 from steelyard.replica.lanes import Job, Lane, Sharing, Tell
-from steelyard.replica.measures import Measures, PredictMeasures, SharingMeasures
+from steelyard.replica.measures import Measures, PredictMeasures, SharingMeasures, WorkerMeasures
 from steelyard.replica.queries import query_of
-from steelyard.runtimes.base import PredictRuntime
+from steelyard.runtimes.base import Caller, PredictRuntime
 from steelyard.wire.sse import DONE, encode_event
 
 INLINE_BYTES = 64 * 1024
@@ -50,6 +50,7 @@ class Predictions:
             self._call_loop = asyncio.get_running_loop().call_soon_threadsafe
             self._interactive.sharing = Sharing(self._count, self._answer_together)
         self._probe = Lane("probe", 1, _QUEUE_PER_THREAD)
+        self._workers = WorkerMeasures(measures)
 
     def occupied(self) -> tuple[int, int]:
         """Requests held, and of these the waiting ones."""
@@ -59,6 +60,10 @@ class Predictions:
     def resize(self, width: int) -> None:
         """The runtime can take so many at once now."""
         self._interactive.resize(width, self._limit(width))
+
+    def worker_hung(self, _reason: str) -> None:
+        """And was killed; the pool has logged why."""
+        self._workers.hung.value += 1
 
     def refresh(self) -> None:
         """Nothing but the general gauges, which `app.py` keeps."""
@@ -110,9 +115,8 @@ class Predictions:
 
     def _answer_together(self, jobs: list[Job], tell: Tell) -> None:
         """In a lane's thread."""
-        deadlines_s = [job.deadline_s for job in jobs]
-        latest_s = None if None in deadlines_s else max(limit_s for limit_s in deadlines_s if limit_s is not None)
-        calls = self._runtime.answer_together([job.subject for job in jobs], latest_s, tell)
+        queries, callers = zip(*(job.subject for job in jobs), strict=True)
+        calls = self._runtime.answer_together(queries, callers, tell)
         self._call_loop(self._count_shared, calls, len(jobs))
 
     def _count_shared(self, calls: int, requests: int) -> None:
@@ -126,7 +130,8 @@ class _Flow:
     def __init__(
         self, exchange: Exchange, runtime: PredictRuntime, query: Query, streams: Callable[[], bool], shares: bool
     ) -> None:
-        self.job = Job(self._work, self._done, query if shares else None)
+        self._caller = Caller(exchange.deadline_s)
+        self.job = Job(self._work, self._done, (query, self._caller) if shares else None)
         self._exchange = exchange
         self._runtime = runtime
         self._query = query
@@ -143,12 +148,12 @@ class _Flow:
         """None when the answer has been streamed."""
         with structlog.contextvars.bound_contextvars(request_id=self._query.request_id):
             if not self._streams():
-                return self._runtime.answer(self._query, self._exchange.deadline_s)
+                return self._runtime.answer(self._query, self._caller)
             self._stream()
             return None
 
     def _stream(self) -> None:
-        pieces = self._runtime.stream(self._query, self._exchange.deadline_s)
+        pieces = self._runtime.stream(self._query, self._caller)
         try:
             for piece in pieces:
                 self._may_write.wait()
@@ -167,6 +172,7 @@ class _Flow:
 
     def _ended(self) -> None:
         self._gone = True
+        self._caller.left_s = time.monotonic()
         self._may_write.set()
         self.job.drop()
 
@@ -188,7 +194,7 @@ class _Flow:
 
 def _waiting(job: Job, now_s: float) -> Waiting:
     left_s = None if job.deadline_s is None else job.deadline_s - now_s
-    return Waiting(len(job.subject.body), left_s)
+    return Waiting(len(job.subject[0].body), left_s)
 
 
 def _streams(query: Query) -> bool:

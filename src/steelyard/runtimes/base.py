@@ -18,6 +18,7 @@ from steelyard.protocols.inputs import Inputs, Outputs
 from steelyard.protocols.query import Answer, Query
 
 __all__ = [
+    "Caller",
     "FinishReason",
     "GenerateRequest",
     "GenerateRuntime",
@@ -34,6 +35,25 @@ __all__ = [
 
 
 Tell = Callable[[int, Answer | None, SteelyardError | None], None]
+
+
+class Caller:
+    """Who waits for one answer: until `deadline_s` (monotonic), where there is one, and no longer than until `left_s`,
+    which the replica's loop sets when the request has ended, however it did. Threads read it."""
+
+    __slots__ = ("deadline_s", "left_s")
+
+    def __init__(self, deadline_s: float | None = None) -> None:
+        self.deadline_s = deadline_s
+        self.left_s: float | None = None
+
+    def unwanted_s(self, now_s: float) -> float | None:
+        """Since when the answer is of no use; None while it is."""
+        ends_s = [end_s for end_s in (self.deadline_s, self.left_s) if end_s is not None and end_s <= now_s]
+        return min(ends_s) if ends_s else None
+
+    def waits(self, now_s: float) -> bool:
+        return self.unwanted_s(now_s) is None
 
 
 class PredictRuntime(Protocol):
@@ -59,17 +79,18 @@ class PredictRuntime(Protocol):
     def warm_up(self) -> bool:
         """Predict the model's own input example; False when it has none. Raises ModelLoadError."""
 
-    def answer(self, query: Query, deadline_s: float | None = None) -> Answer:
-        """One prediction, rendered. `deadline_s` (monotonic) bounds a wait for a process that is started again.
-        Raises BadRequest for wrong inputs, ModelFailed if the model raised, BadUpstream if its process died."""
+    def answer(self, query: Query, caller: Caller | None = None) -> Answer:
+        """One prediction, rendered. The caller's deadline bounds a wait for a process that is started again, and what
+        no caller waits for any more tells that a process hangs. Raises BadRequest for wrong inputs, ModelFailed if
+        the model raised, BadUpstream if its process died."""
 
-    def stream(self, query: Query, deadline_s: float | None = None) -> Iterator[bytes]:
+    def stream(self, query: Query, caller: Caller | None = None) -> Iterator[bytes]:
         """The same, piece by piece, each rendered; raises the same errors. Closing it ends the model's work."""
 
     def together(self, waiting: Sequence[Waiting]) -> int:
         """How many of these requests, from the first, are to be answered by one `answer_together`; at least 1."""
 
-    def answer_together(self, queries: Sequence[Query], deadline_s: float | None, tell: Tell) -> int:
+    def answer_together(self, queries: Sequence[Query], callers: Sequence[Caller], tell: Tell) -> int:
         """`tell(place, answer, error)` is called for each query as soon as it is answered, in any order. Returns how
         many calls of the model it took. Raises what `answer` raises of a process: queries not told of are lost."""
 

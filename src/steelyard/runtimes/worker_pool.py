@@ -9,13 +9,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from steelyard.contracts.worker import FromSlot, Message, Ready
-from steelyard.errors import BadUpstream, InternalError, ModelLoadError, ModelProcessEnded, Unavailable
+from steelyard.contracts.worker import Fault, FromSlot, Message, Ready, Warmed
+from steelyard.errors import (
+    BadUpstream,
+    DeadlineExceeded,
+    InternalError,
+    ModelHung,
+    ModelLoadError,
+    ModelProcessEnded,
+    Unavailable,
+)
 from steelyard.observe.logs import get_logger
+from steelyard.runtimes.base import Caller
 from steelyard.runtimes.exporting import Exporting
+from steelyard.runtimes.hung_watch import HungWatch
 from steelyard.runtimes.worker_process import Launch, NotBegun, Slot, SlotEnded, WorkerProcess
 
 MOST_DEATHS = 5  # in a row, without an answer in between
@@ -36,14 +46,23 @@ class Exchange:
         self._slot = slot
 
     def receive(self) -> tuple[FromSlot, bytes]:
-        """Raises BadUpstream when the worker dies."""
+        """Raises BadUpstream when the worker dies, ModelHung when it was ended because it hung."""
         try:
-            return self._slot.receive()
+            message, payload = self._slot.receive()
+            if not self._process.proven:
+                self._process.proven = not isinstance(message, Fault) and message != Warmed(False)
+            return message, payload
         except SlotEnded:
+            if self._process.hung:
+                raise ModelHung("The model's process hung while it was at work on this request.") from None
             how = self._process.how_it_ended()
         if how is None:
             raise InternalError("The model's process dropped the request.")
         raise BadUpstream(f"The model's process ended {how} while it was at work on this request.")
+
+    def part_received(self, place: int) -> None:
+        """Of a shared message: this query has its answer, so that its caller may leave."""
+        self._slot.callers.pop(place, None)
 
     def __enter__(self) -> Exchange:
         return self
@@ -54,7 +73,7 @@ class Exchange:
 
 class WorkerPool:
     """`on_change` is called, from any thread and without the pool's lock, when the number of serving workers has
-    changed; `on_dead(reason)`, once, when they have died too often."""
+    changed; `on_hung(reason)`, when one hung and was killed; `on_dead(reason)`, once, when they have died too often."""
 
     def __init__(
         self,
@@ -64,11 +83,13 @@ class WorkerPool:
         on_change: Callable[[], None],
         on_dead: Callable[[str], None],
         *,
+        on_hung: Callable[[str], None],
         exports: bool = False,
     ) -> None:
         self.warm = False  # whether a new worker predicts the model's example before it serves
         self.launch = launch
         self.on_change = on_change
+        self.on_hung = on_hung
         self.on_dead = on_dead
         self.unprivileged = unprivileged
         self.exports = exports  # whether the first worker exports the model
@@ -82,9 +103,11 @@ class WorkerPool:
         self._deaths = 0
         self._closed = False
         self.exporting: Exporting | None = None  # that of the first worker
+        self._watch = HungWatch(self._look)
 
     def start(self) -> Ready:
         """The first worker. Raises ModelLoadError."""
+        self._watch.start()
         self.resize(1)
         with self.changed:
             keeper = self._keepers[0]
@@ -134,14 +157,19 @@ class WorkerPool:
             for process in self.serving:
                 process.use_threads(self.threads)
 
-    def begin(self, message: Message, payload: bytes, places: int, deadline_s: float | None = None) -> Exchange:
-        """Send a request to a worker. Raises Unavailable when there is none before `deadline_s` (monotonic)."""
+    def begin(self, message: Message, payload: bytes, places: int, callers: Sequence[Caller] = ()) -> Exchange:
+        """Send a request to a worker, or several, each with its caller. Raises Unavailable when there is no worker
+        before the last of their deadlines, DeadlineExceeded when nobody waits any more before a worker has read it."""
         while True:
-            process, slot, full = self._take(places, deadline_s)
+            process, slot, full = self._take(places, callers)
+            self._watch.begun()
             try:
                 slot.send(message, payload)
             except NotBegun:
                 self.end_exchange(process, slot, usable=False)
+                now_s = time.monotonic()
+                if callers and not any(caller.waits(now_s) for caller in callers):
+                    raise DeadlineExceeded("The deadline passed before the model could start.") from None
                 continue
             return Exchange(self, process, slot, full)
 
@@ -150,14 +178,20 @@ class WorkerPool:
             process.give_back(slot, usable)
             if process.retired and not process.busy:
                 process.leave()
+            reason = self._judge(process) if process.suspect and process.busy else ""
+        if reason:
+            self._replace(process, reason)
 
-    def answered(self) -> None:
-        """A worker has answered a request: deaths before are forgotten."""
+    def answered(self, wall_s: float | None) -> None:
+        """A worker has answered a request: deaths before are forgotten. `wall_s`: what a call of the model took."""
         self._deaths = 0
+        if wall_s is not None:
+            self._watch.answered(wall_s)
 
     def close(self) -> None:
         with self.changed:
             self._closed = True
+            self._watch.close()
             self.serving.clear()
             keepers, self._keepers, self._retired = [*self._keepers, *self._retired], [], []
             self.changed.notify_all()
@@ -215,20 +249,49 @@ class WorkerPool:
         self.log.warning("worker_refused", reason=keeper.refusal)
         self.on_change()
 
-    def _take(self, places: int, deadline_s: float | None) -> tuple[WorkerProcess, Slot, bool]:
-        until_s = time.monotonic() + _WAIT_S if deadline_s is None else deadline_s
+    def _look(self) -> bool:
+        """All workers, those too that are to finish what they have. Returns whether anything runs."""
+        with self.changed:
+            processes = [keeper.process for keeper in (*self._keepers, *self._retired)]
+            found = [(process, self._judge(process)) for process in processes if process.busy]
+        for process, reason in found:
+            if reason:
+                self._replace(process, reason)
+        return bool(found)
+
+    def _judge(self, process: WorkerProcess) -> str:
+        """Why it hangs, if it does: then it gets nothing any more. Under the lock."""
+        if process.hung:
+            return ""
+        verdict = self._watch.verdict(process)
+        process.suspect = bool(verdict.overdue)
+        if not verdict.hung:
+            return ""
+        process.hung = True
+        if process in self.serving:
+            self.serving.remove(process)
+        return verdict.reason
+
+    def _replace(self, process: WorkerProcess, reason: str) -> None:
+        """End one that hangs; its keeper starts the next."""
+        self.log.error("worker_hung", **self.launch.labels, pid=process.pid, reason=reason)
+        process.kill()
+        self.on_hung(reason)
+
+    def _take(self, places: int, callers: Sequence[Caller]) -> tuple[WorkerProcess, Slot, bool]:
+        until_s = _last_deadline_s(callers)
         with self.changed:
             while True:
                 if self.dead or self._closed:
                     raise Unavailable(self.dead or "This replica is stopping.", retry_after_s=1.0)
                 while self.serving:
-                    process = min(self.serving, key=_busy)
+                    process = min(self.serving, key=_burden)
                     try:
-                        slot = process.take()
+                        slot = process.take(callers)
                     except NotBegun:
                         self.serving.remove(process)
                         continue
-                    return process, slot, sum(map(_busy, self.serving)) >= places
+                    return process, slot, sum(process.busy for process in self.serving) >= places
                 left_s = until_s - time.monotonic()
                 if left_s <= 0:
                     message = "The model's process ended and is being started again; try again soon."
@@ -248,8 +311,16 @@ class WorkerPool:
             keeper.process.leave()
 
 
-def _busy(process: WorkerProcess) -> int:
-    return process.busy
+def _burden(process: WorkerProcess) -> tuple[bool, int]:
+    """The least busy first, those last that may hang."""
+    return process.suspect, process.busy
+
+
+def _last_deadline_s(callers: Sequence[Caller]) -> float:
+    """Until when to wait for a worker: the last of the callers' deadlines."""
+    deadlines_s = [caller.deadline_s for caller in callers]
+    known_s = [deadline_s for deadline_s in deadlines_s if deadline_s is not None]
+    return max(known_s) if known_s and len(known_s) == len(deadlines_s) else time.monotonic() + _WAIT_S
 
 
 class Keeper:

@@ -7,6 +7,8 @@ the owner's lock where it says so.
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
 import shutil
 import signal
@@ -14,7 +16,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+import termios
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,9 +36,13 @@ from steelyard.contracts.worker import (
     Ready,
     Start,
     UseThreads,
+    Warmed,
     WarmUp,
 )
+from steelyard.policy.hung_worker import RunningCall
+from steelyard.runtimes.base import Caller
 from steelyard.runtimes.exporting import Exporting
+from steelyard.runtimes.process_tree import kill_tree
 from steelyard.worker.frames import BrokenFrame, Channel
 
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -42,6 +50,7 @@ _FROM_SLOT: Callable[[bytes], FromSlot] = msgspec.msgpack.Decoder(FromSlot).deco
 _FROM_WORKER: Callable[[bytes], FromWorker] = msgspec.msgpack.Decoder(FromWorker).decode
 _END_TIMEOUT_S = 2.0
 _STATUS_TIMEOUT_S = 1.0
+_HUNG = "because it hung"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _NOT_INHERITED = {"PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"}
 
@@ -67,10 +76,28 @@ class Launch:
 
 
 class Slot:
-    """The replica's end of one connection; one thread at a time."""
+    """The replica's end of one connection; one thread at a time. `callers`, by their place in the message: those who
+    wait for what runs on it now. `heard_s`: when that was sent, or the worker last said something about it."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.channel = Channel(connection)
+        self.callers: dict[int, Caller] = {}
+        self.heard_s = 0.0
+        self._called = False  # by somebody who may leave
+
+    def begin(self, callers: Sequence[Caller]) -> None:
+        self.callers = dict(enumerate(callers))
+        self.heard_s = time.monotonic()
+        self._called = bool(callers)
+
+    def call(self, now_s: float) -> RunningCall:
+        """What runs on it, as any thread sees it."""
+        callers = list(self.callers.values())
+        ends_s = [caller.unwanted_s(now_s) for caller in callers]
+        unwanted_s = min((end_s for end_s in ends_s if end_s is not None), default=None)
+        if self._called and not callers:  # all are answered
+            unwanted_s = self.heard_s
+        return RunningCall(unwanted_s, self.heard_s, self._read())
 
     def send(self, message: Message, payload: bytes = b"") -> None:
         """Raises NotBegun."""
@@ -85,18 +112,28 @@ class Slot:
             frame = self.channel.receive()
             if frame is None:
                 raise SlotEnded
+            self.heard_s = time.monotonic()
             return _FROM_SLOT(frame[0]), frame[1]
         except (OSError, BrokenFrame, msgspec.MsgspecError):
             raise SlotEnded from None
 
+    def _read(self) -> bool:
+        """Whether the worker has read all that was sent. True where the system cannot tell."""
+        unread = array.array("i", [0])
+        with suppress(OSError, ValueError):
+            fcntl.ioctl(self.channel.socket, termios.TIOCOUTQ, unread)
+        return not unread[0]
+
 
 class WorkerProcess:
-    """`ready` is None until the model is loaded; `failed` is set if it cannot be. `busy`: slots in use."""
+    """`ready` is None until the model is loaded; `failed` is set if it cannot be. `busy`: slots in use. `proven`: it
+    has answered something. `suspect`: some call is overdue. `hung`: it is being ended for that all of them were."""
 
     def __init__(self, launch: Launch, threads: int, unprivileged: bool, exporting: Exporting | None = None) -> None:
         self.ready: Ready | None = None
         self.failed: Failed | None = None
         self.busy = 0
+        self.proven = self.suspect = self.hung = False
         self.retired = False  # set by the owner: it ends when it has finished what it has
         self.detail = "starting the model's process"
         self._launch = launch
@@ -106,6 +143,7 @@ class WorkerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: Channel | None = None
         self._slots: set[Slot] = set()
+        self._running: set[Slot] = set()
         self._idle: list[Slot] = []
         self._ending = False
 
@@ -125,11 +163,19 @@ class WorkerProcess:
                 self.exporting.close()
             shutil.rmtree(folder, ignore_errors=True)
 
-    def take(self) -> Slot:
+    def take(self, callers: Sequence[Caller] = ()) -> Slot:
         """An idle slot or a new one; under the owner's lock. Raises NotBegun."""
+        slot = self._idle.pop() if self._idle else self._open()
+        slot.begin(callers)
+        self._running.add(slot)
         self.busy += 1
-        if self._idle:
-            return self._idle.pop()
+        return slot
+
+    def calls(self, now_s: float) -> list[RunningCall]:
+        """What runs in it; under the owner's lock."""
+        return [slot.call(now_s) for slot in self._running]
+
+    def _open(self) -> Slot:
         ours, theirs = socket.socketpair()
         slot = Slot(ours)
         with theirs:
@@ -137,7 +183,6 @@ class WorkerProcess:
                 self._send(OpenSlot(), theirs.fileno())
             except OSError:
                 ours.close()
-                self.busy -= 1
                 raise NotBegun from None
         self._slots.add(slot)
         return slot
@@ -145,6 +190,8 @@ class WorkerProcess:
     def give_back(self, slot: Slot, usable: bool) -> None:
         """Under the owner's lock. A slot that is not usable is closed, which ends what runs on it."""
         self.busy -= 1
+        self._running.discard(slot)
+        slot.callers = {}
         if usable and not self._ending:
             self._idle.append(slot)
         else:
@@ -166,9 +213,18 @@ class WorkerProcess:
         usable = False
         with suppress(NotBegun, SlotEnded):
             slot.send(WarmUp())
-            slot.receive()
+            message, _ = slot.receive()
+            self.proven = message == Warmed(True)
             usable = True
         self.give_back(slot, usable)
+
+    def kill(self) -> None:
+        """It hangs: end it and all that it has started, and what runs in it, even if the system is slow to end it."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        kill_tree(self._process.pid)
+        for slot in list(self._slots):
+            slot.channel.end()
 
     def use_threads(self, count: int) -> None:
         """Of native libraries, in one call; under the owner's lock."""
@@ -177,6 +233,8 @@ class WorkerProcess:
 
     def how_it_ended(self) -> str | None:
         """«by SIGSEGV», «with status 3»; None while it lives."""
+        if self.hung:
+            return _HUNG
         if self._process is None:
             return None
         with suppress(subprocess.TimeoutExpired):
@@ -256,7 +314,7 @@ class WorkerProcess:
         for slot in list(self._slots):  # a child of the model's may hold their other ends open
             slot.channel.end()
         self._control.close()
-        return _ending(status)
+        return _HUNG if self.hung else _ending(status)
 
     def _send(self, message: Message, descriptor: int | None = None) -> None:
         assert self._control is not None

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -31,7 +32,14 @@ from steelyard.contracts.worker import (
     Warmed,
     WarmUp,
 )
-from steelyard.errors import BadUpstream, InternalError, ModelLoadError, SteelyardError
+from steelyard.errors import (
+    BadUpstream,
+    DeadlineExceeded,
+    InternalError,
+    ModelHung,
+    ModelLoadError,
+    SteelyardError,
+)
 from steelyard.observe.logs import get_logger
 from steelyard.observe.machine import available_memory_bytes, usable_cores
 from steelyard.packages import Package
@@ -39,7 +47,7 @@ from steelyard.policy.joining import MOST_REQUESTS, Joining, Ran, Waiting
 from steelyard.policy.worker_lanes import Call, Room, WorkerLanes
 from steelyard.protocols.inputs import Inputs
 from steelyard.protocols.query import Answer, Query
-from steelyard.runtimes.base import Tell
+from steelyard.runtimes.base import Caller, Tell
 from steelyard.runtimes.proof.measure import Cost
 from steelyard.runtimes.proof.outcome import Outcome
 from steelyard.runtimes.worker_pool import Exchange, WorkerPool
@@ -58,8 +66,8 @@ class WorkerRuntime:
     also converts the model for the native runtimes.
 
     `name`, the variant that answers, may be changed at any time to another of `variants`. `on_resize(width)` is
-    called, from any thread, when `max_concurrency` or `most_requests` has changed; `on_dead(reason)`, once, when the
-    workers have died too often: the replica should then exit.
+    called, from any thread, when `max_concurrency` or `most_requests` has changed; `on_hung(reason)`, when a worker
+    hung and was killed; `on_dead(reason)`, once, when the workers have died too often: the replica should then exit.
     """
 
     def __init__(
@@ -79,6 +87,7 @@ class WorkerRuntime:
         self.name = variant
         self.variants: tuple[str, ...] = ()  # known after `load`
         self.on_resize: Callable[[int], None] = _ignore
+        self.on_hung: Callable[[str], None] = _ignore
         self.on_dead: Callable[[str], None] = _ignore
         cores = usable_cores()
         self._lanes = WorkerLanes(cores, max_concurrency)
@@ -90,7 +99,7 @@ class WorkerRuntime:
         self._told_use = self.max_concurrency
         launch = Launch(python, tuple(extra_path), dict(environment or {}), package.path, dict(labels or {}))
         changed, died = self._workers_changed, self._died
-        self._pool = WorkerPool(launch, cores, os.geteuid() == 0, changed, died, exports=exports)
+        self._pool = WorkerPool(launch, cores, os.geteuid() == 0, changed, died, on_hung=self._hung, exports=exports)
         self._loaded = False
         self._log = get_logger()
 
@@ -145,7 +154,7 @@ class WorkerRuntime:
         with self._joining_lock:
             return 1 if self._joining is None else self._joining.together(waiting)
 
-    def answer_together(self, queries: Sequence[Query], deadline_s: float | None, tell: Tell) -> int:
+    def answer_together(self, queries: Sequence[Query], callers: Sequence[Caller], tell: Tell) -> int:
         """`tell(place, answer, error)` is called for each query as soon as it is answered, in any order. Returns how
         many calls of the model it took. Raises what `answer` raises of the worker: the queries that have not been told
         of are then lost."""
@@ -156,37 +165,45 @@ class WorkerRuntime:
             tell(place, answer, error)
 
         try:
-            return self._ask_together(queries, deadline_s, told)
+            return self._ask_together(queries, callers, told)
+        except ModelHung:
+            return 1 + self._each_alone(dict(left), callers, told, len(left) + 1)
         except BadUpstream:
             if len(left) < 2:
                 raise
-            return 1 + self._each_alone(dict(left), deadline_s, told)
+            return 1 + self._each_alone(dict(left), callers, told, _MOST_ENDED)
 
-    def _each_alone(self, queries: Mapping[int, Query], deadline_s: float | None, tell: Tell) -> int:
-        """A worker ended at work on these. If one of them ended it, only that one is to fail: each has another try,
-        alone. When two more workers end by that, BadUpstream is raised for those that are left. Returns the calls."""
-        ended = 0
+    def _each_alone(self, queries: Mapping[int, Query], callers: Sequence[Caller], tell: Tell, most_ended: int) -> int:
+        """A worker ended at work on these, or hung. If one of them is at fault, only that one is to fail: each that is
+        still wanted has another try, alone, and no more than that. When `most_ended` more workers end by it,
+        BadUpstream is raised for those that are left. Returns the calls."""
+        ended = calls = 0
         for place, query in queries.items():
+            if not callers[place].waits(time.monotonic()):
+                tell(place, None, DeadlineExceeded("The deadline passed while the model was at work."))
+                continue
+            calls += 1
             try:
-                tell(place, self.answer(query, deadline_s), None)
+                tell(place, self._answer(query, callers[place]), None)
             except BadUpstream as error:
                 ended += 1
-                if ended == _MOST_ENDED:
+                if ended == most_ended:
                     raise
                 tell(place, None, error)
             except SteelyardError as error:
                 tell(place, None, error)
-        return len(queries)
+        return calls
 
-    def _ask_together(self, queries: Sequence[Query], deadline_s: float | None, tell: Tell) -> int:
+    def _ask_together(self, queries: Sequence[Query], callers: Sequence[Caller], tell: Tell) -> int:
         with self._joining_lock:
             most_rows = 1 if self._joining is None else self._joining.most_rows
         asks = tuple(self._ask(query, stream=False) for query in queries)
         bodies = [query.body for query in queries]
         message = AskTogether(asks, tuple(map(len, bodies)), most_rows)
-        with self._pool.begin(message, b"".join(bodies), self.max_concurrency, deadline_s) as exchange:
+        with self._pool.begin(message, b"".join(bodies), self.max_concurrency, callers) as exchange:
             reply, body = exchange.receive()
             while isinstance(reply, Part | PartFault):
+                exchange.part_received(reply.place)
                 if isinstance(reply, Part):
                     tell(reply.place, Answer(body, reply.content_type, reply.headers, reply.given_rows), None)
                 else:
@@ -202,11 +219,20 @@ class WorkerRuntime:
         """Wait until the model is converted, and copy what that left to `out`. False when it has to be done apart."""
         return self._pool.exporting is not None and self._pool.exporting.copy_to(out)
 
-    def answer(self, query: Query, deadline_s: float | None = None) -> Answer:
-        """`deadline_s` (monotonic) bounds the wait for a worker that is being started again. Raises, besides what the
+    def answer(self, query: Query, caller: Caller | None = None) -> Answer:
+        """The caller's deadline bounds the wait for a worker that is being started again. Raises, besides what the
         model's input and code cause, BadUpstream if the worker dies and Unavailable if there is none in time."""
+        caller = caller or Caller()
+        try:
+            return self._answer(query, caller)
+        except ModelHung:  # by another's call, if this one is still wanted
+            if not caller.waits(time.monotonic()):
+                raise
+        return self._answer(query, caller)
+
+    def _answer(self, query: Query, caller: Caller) -> Answer:
         ask = self._ask(query, stream=False)
-        with self._pool.begin(ask, query.body, self.max_concurrency, deadline_s) as exchange:
+        with self._pool.begin(ask, query.body, self.max_concurrency, (caller,)) as exchange:
             message, body = exchange.receive()
         self._finished(exchange, message)
         if isinstance(message, Reply):
@@ -214,9 +240,25 @@ class WorkerRuntime:
             return Answer(body, message.content_type, message.headers, message.given_rows)
         raise _error_of(message)
 
-    def stream(self, query: Query, deadline_s: float | None = None) -> Iterator[bytes]:
+    def stream(self, query: Query, caller: Caller | None = None) -> Iterator[bytes]:
+        """Raises what `answer` raises."""
+        caller = caller or Caller()
+        pieces = self._stream(query, caller)
+        try:
+            first = next(pieces, None)
+        except ModelHung:
+            if not caller.waits(time.monotonic()):
+                raise
+            pieces = self._stream(query, caller)
+            first = next(pieces, None)
+        with closing(pieces):
+            if first is not None:
+                yield first
+                yield from pieces
+
+    def _stream(self, query: Query, caller: Caller) -> Generator[bytes]:
         ask = self._ask(query, stream=True)
-        with self._pool.begin(ask, query.body, self.max_concurrency, deadline_s) as exchange:
+        with self._pool.begin(ask, query.body, self.max_concurrency, (caller,)) as exchange:
             message, piece = exchange.receive()
             while isinstance(message, Piece):
                 yield piece
@@ -273,8 +315,8 @@ class WorkerRuntime:
             self._log.info("requests_not_joined", reason=message.apart)
 
     def _finished(self, exchange: Exchange, message: FromSlot, requests: int = 1) -> None:
-        """Tell the policy, and do what it decides."""
-        self._pool.answered()
+        """Tell the policies, and do what they decide."""
+        self._pool.answered(_call_s(message))
         if not isinstance(message, Reply | Fault | Together):
             return
         call = Call(exchange.began_s, message.cpu_s, message.wall_s, exchange.running, exchange.full, requests)
@@ -311,6 +353,9 @@ class WorkerRuntime:
         self._told_use = self.most_requests
         self.on_resize(self.max_concurrency)
 
+    def _hung(self, reason: str) -> None:
+        self.on_hung(reason)
+
     def _died(self, reason: str) -> None:
         self._log.error("workers_dead", reason=reason)
         self.on_dead(reason)
@@ -318,6 +363,13 @@ class WorkerRuntime:
 
 def _ignore(_: object) -> None:
     """Until the replica sets its own."""
+
+
+def _call_s(message: FromSlot) -> float | None:
+    """What one call of the model took; None of what may not have called it."""
+    if isinstance(message, Together):
+        return message.wall_s / max(1, message.calls)
+    return message.wall_s if isinstance(message, Reply) and message.wall_s > 0 else None
 
 
 def _error_of(message: FromSlot) -> SteelyardError:
