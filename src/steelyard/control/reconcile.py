@@ -39,7 +39,7 @@ from steelyard.control.states import (
     Terminate,
 )
 from steelyard.control.store import Store
-from steelyard.control.wanted import desired, replica_spec
+from steelyard.control.wanted import ReplicasOf, as_configured, desired, replica_spec
 from steelyard.errors import SteelyardError
 from steelyard.observe.logs import get_logger
 from steelyard.settings import Settings
@@ -92,7 +92,13 @@ class Reconciler:
         self._exits = Exits(self._awake.set)
         self.fleet = Fleet()
         self.boards: dict[str, Board] = {}
+        self.replicas_of: ReplicasOf = as_configured  # the autoscaler's answer, where there is one
+        self.on_ready: Callable[[str, str, float], None] | None = None  # endpoint id, entity, seconds since its start
         snapshots.on_applied = self._awake.set
+
+    def endpoints(self) -> list[EndpointRecord]:
+        """As the store held them when it was last read."""
+        return list(self._endpoints.values())
 
     def deployed(self) -> list[tuple[EndpointRecord, EntityDefinition, Serving]]:
         """Each served entity of which a replica is ready."""
@@ -222,7 +228,7 @@ class Reconciler:
         endpoint = self._endpoints.get(endpoint_id)
         now_s = self._clock()
         outcome = plan(
-            desired(endpoint),
+            desired(endpoint, self.replicas_of),
             self.fleet.of_endpoint(endpoint_id, self._snapshots.released),
             self._memories.get(endpoint_id, Memory()),
             start_timeout_s=self._settings.start_timeout_s,
@@ -360,6 +366,9 @@ class Reconciler:
             return
         if tracked is not None and tracked.phase is Phase.READY and before is not Phase.READY:
             self._newly_ready[replica_id] = status
+            if self.on_ready is not None and tracked.started_s is not None:
+                spec, took_s = tracked.spec, self._clock() - tracked.started_s
+                self.on_ready(spec.endpoint_id, spec.served_entity, took_s)
             if status.reason:
                 self._say(tracked.spec, "runtime_selected", status.reason)
             self._say(tracked.spec, "replica_ready", f"Replica {replica_id} is ready.")

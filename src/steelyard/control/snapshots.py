@@ -73,7 +73,7 @@ def _endpoint(
                     traffic_percentage=shares.get(entity.name, 0),
                     task=now.task,
                     replicas=now.replicas,
-                    recovering=status is not None and status.deployment is Deployment.RECOVERING,
+                    recovering=status is not None and _is_coming(status),
                     cost=cost_of(endpoint.id, entity),
                 )
             )
@@ -85,6 +85,11 @@ def _endpoint(
         served_entities=entities,
         rate_limits=list(endpoint.rate_limits),
     )
+
+
+def _is_coming(status: EntityStatus) -> bool:
+    """Replicas are on their way, or will be with the first request."""
+    return status.deployment is Deployment.RECOVERING or not status.wanted
 
 
 class Snapshots:

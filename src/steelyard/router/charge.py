@@ -10,6 +10,7 @@ from steelyard.contracts.usage import RequestUsage
 from steelyard.policy.ledger import Entry
 from steelyard.policy.routing import Chooser, Decision
 from steelyard.policy.units import Features
+from steelyard.router.flow import Flow
 from steelyard.router.table import Entity, Replica
 from steelyard.router.weigh import Price, Weigher, Weight, features_of
 
@@ -18,10 +19,12 @@ class Charge:
     """`usage`: the header's value that came last; empty: none came. `price`: of a success whose usage is known."""
 
     __slots__ = (
+        "_charged_mmu",
         "_chooser",
         "_decision",
         "_entry",
         "_events",
+        "_flow",
         "_per_event_mmu",
         "_principal",
         "_streams",
@@ -36,6 +39,9 @@ class Charge:
         self._decision = decision
         self._entry: Entry = decision.entry
         self._chooser: Chooser = entity.chooser
+        self._flow: Flow = entity.flow
+        self._charged_mmu = decision.entry.charged_mmu
+        self._flow.begin(self._charged_mmu)
         self._weigher: Weigher = entity.weigher
         self._weight = weight
         self._principal = principal
@@ -99,6 +105,7 @@ class Charge:
             elif self._events:
                 actual_mmu = seen_mmu
         entry.settle(actual_mmu)
+        self._flow.end(self._charged_mmu, now_s - self._decision.at_s, served)
         self._chooser.settled(self._decision, self._weight.ask, now_s, cached_tokens)
         return seen_mmu if actual_mmu is None else actual_mmu
 
