@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from steelyard.control.costs import Costs
@@ -47,6 +47,7 @@ class _Subject:
     ready: int
     starting: int
     pids: tuple[int, ...]
+    task: str | None
 
     @property
     def name(self) -> Name:
@@ -58,14 +59,14 @@ class _Subject:
 
 
 class Autoscaler:
-    """`endpoints`: all that there are. `changed()` is called when another number is wanted."""
+    """`endpoints`: all that there are, None while nobody knows. `changed()` is called when another number is wanted."""
 
     def __init__(
         self,
         settings: Settings,
         *,
         fleet: Fleet,
-        endpoints: Callable[[], Iterable[EndpointRecord]],
+        endpoints: Callable[[], Sequence[EndpointRecord] | None],
         changed: Callable[[], None],
         costs: Costs,
         events: Events,
@@ -113,6 +114,11 @@ class Autoscaler:
         least, most = (-(-entity.wanted_concurrency // concurrency), max(1, entity.most_concurrency // concurrency))
         return max(least, min(most, -(-total * shares.get(entity.name, 0) // 100))) if total else None
 
+    def task_of(self, endpoint: EndpointRecord, entity: EntityDefinition) -> str | None:
+        """What its replicas said that they are, also while there is none."""
+        axis = self._axes.get((endpoint.id, entity.name))
+        return None if axis is None else axis.task
+
     def note_ready(self, endpoint_id: str, served_entity: str, took_s: float) -> None:
         """A replica took so long from its start to its readiness."""
         axis = self._axes.get((endpoint_id, served_entity))
@@ -137,8 +143,13 @@ class Autoscaler:
             keep(self._folder / STATE_FILE, state_text(self._axes, self._clock(), self._wall_s()))
 
     async def _turn(self, reports: DemandReports) -> None:
-        subjects = self._subjects()
+        endpoints = self._endpoints()
+        if endpoints is None:
+            return
+        subjects = self._subjects(endpoints)
         self._attend(subjects)
+        known = {endpoint.id for endpoint in endpoints}
+        self._first_starts = {name: took_s for name, took_s in self._first_starts.items() if name[0] in known}
         if not self._axes:
             return
         await self._measure(subjects)
@@ -166,9 +177,9 @@ class Autoscaler:
             self._changed()
         await self._write(lines, has_changed)
 
-    def _subjects(self) -> list[_Subject]:
+    def _subjects(self, endpoints: Sequence[EndpointRecord]) -> list[_Subject]:
         found: list[_Subject] = []
-        for endpoint in self._endpoints():
+        for endpoint in endpoints:
             if endpoint.active is None or endpoint.stopped:
                 continue
             for entity in endpoint.active.definition.entities:
@@ -188,6 +199,7 @@ class Autoscaler:
             len(ready),
             sum(1 for item in mine if item.phase is Phase.STARTING),
             tuple(item.pid for item in ready if item.pid is not None),
+            next((item.status.task for item in ready if item.status is not None), None),
         )
 
     def _attend(self, subjects: Sequence[_Subject]) -> None:
@@ -195,8 +207,6 @@ class Autoscaler:
         names = {subject.name for subject in subjects}
         for gone in self._axes.keys() - names:
             del self._axes[gone]
-        known = {endpoint.id for endpoint in self._endpoints()}
-        self._first_starts = {name: took_s for name, took_s in self._first_starts.items() if name[0] in known}
         for subject in subjects:
             axis = self._axes.get(subject.name)
             if axis is None:
@@ -208,7 +218,8 @@ class Autoscaler:
                 self._axes[subject.name] = axis
                 if subject.name in self._first_starts:
                     axis.note_start(self._first_starts.pop(subject.name))
-            axis.concurrency = subject.concurrency or axis.concurrency
+            if subject.concurrency is not None:
+                axis.concurrency, axis.task = subject.concurrency, subject.task
             limits = self._limits(subject, axis.concurrency, axis.horizontal.replicas, axis.replica_bytes)
             if limits != axis.horizontal.limits:
                 axis.horizontal.limits = limits

@@ -105,7 +105,8 @@ def _autoscaler(settings: Settings, reconciler: Reconciler, costs: Costs, events
         costs=costs,
         events=events,
     )
-    reconciler.replicas_of, reconciler.on_ready = autoscaler.replicas_of, autoscaler.note_ready
+    reconciler.replicas_of, reconciler.task_of = autoscaler.replicas_of, autoscaler.task_of
+    reconciler.on_ready = autoscaler.note_ready
     return autoscaler
 
 

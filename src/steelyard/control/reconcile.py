@@ -24,7 +24,7 @@ from steelyard.control.offers import Offers
 from steelyard.control.plan import after_death, plan
 from steelyard.control.probes import Probes
 from steelyard.control.records import EndpointRecord, Event, TokenRecord
-from steelyard.control.snapshots import Serving, Snapshots, key_of
+from steelyard.control.snapshots import Serving, Snapshots, TaskOf, key_of, task_unknown
 from steelyard.control.states import (
     Action,
     Attempts,
@@ -93,12 +93,13 @@ class Reconciler:
         self.fleet = Fleet()
         self.boards: dict[str, Board] = {}
         self.replicas_of: ReplicasOf = as_configured  # the autoscaler's answer, where there is one
+        self.task_of: TaskOf = task_unknown
         self.on_ready: Callable[[str, str, float], None] | None = None  # endpoint id, entity, seconds since its start
         snapshots.on_applied = self._awake.set
 
-    def endpoints(self) -> list[EndpointRecord]:
-        """As the store held them when it was last read."""
-        return list(self._endpoints.values())
+    def endpoints(self) -> list[EndpointRecord] | None:
+        """As the store held them when it was last read; None: it was not read yet."""
+        return list(self._endpoints.values()) if self._loaded_s >= 0 else None
 
     def deployed(self) -> list[tuple[EndpointRecord, EntityDefinition, Serving]]:
         """Each served entity of which a replica is ready."""
@@ -198,7 +199,8 @@ class Reconciler:
         self._publish()
         again = await self._transit(transitions)
         await self._housekeeping()
-        self._instruments.note_round(self._clock() - started_s, self.fleet, self._snapshots.version)
+        now_s, names = self._clock(), {endpoint.name for endpoint in self._endpoints.values()}
+        self._instruments.note_round(now_s - started_s, self.fleet, self._snapshots.version, names, now_s)
         return again
 
     async def _reload(self) -> None:
@@ -339,6 +341,7 @@ class Reconciler:
             [token for token in self._tokens if token.valid_at(now_ms)],
             auth=self._settings.auth,
             cost_of=self._costs.of,
+            task_of=self.task_of,
         )
         version = self._snapshots.publish(content)
         self._offers.published(version)

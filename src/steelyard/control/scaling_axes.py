@@ -27,7 +27,8 @@ Name = tuple[str, str]  # endpoint id, name of the served entity: a new version 
 
 @dataclass(slots=True)
 class Axis:
-    """`concurrency`: requests that one replica holds. `starts_s`: how long the last ones took to become ready."""
+    """`concurrency`: requests that one replica holds. `starts_s`: how long the last ones took to become ready. `task`:
+    what kind of model it is, which nobody could say while no replica runs."""
 
     horizontal: Horizontal
     concurrency: int
@@ -36,6 +37,7 @@ class Axis:
     unlogged: list[Sample] = field(default_factory=list)  # observed since the last decision
     is_logged: bool = False  # the log holds the state and limits that it goes on from
     replica_bytes: int | None = None
+    task: str | None = None
 
     @property
     def readiness_s(self) -> float | None:
@@ -99,6 +101,7 @@ def state_text(axes: dict[Name, Axis], now_s: float, wall_s: float) -> str:
                     ],
                     "concurrency": axis.concurrency,
                     "starts_s": axis.starts_s,
+                    "task": axis.task,
                     "state": axis.horizontal.state(),
                 }
                 for name, axis in axes.items()
@@ -125,4 +128,5 @@ def restore(path: Path, clock: PolicyClock) -> dict[Name, Axis]:
 def _axis(kept: dict[str, Any]) -> Axis:
     axis = Axis(Horizontal(Limits(*kept["limits"]), kept["state"]), int(kept["concurrency"]))
     axis.starts_s = [float(took_s) for took_s in kept["starts_s"]]
+    axis.task = kept["task"]
     return axis

@@ -16,7 +16,8 @@ from steelyard.router.weigh import Price, Weigher, Weight, features_of
 
 
 class Charge:
-    """`usage`: the header's value that came last; empty: none came. `price`: of a success whose usage is known."""
+    """`usage`: the header's value that came last; empty: none came. `price`: of a success whose usage is known.
+    `took_s`: from the decision to its end, once it is settled."""
 
     __slots__ = (
         "_charged_mmu",
@@ -32,6 +33,7 @@ class Charge:
         "_weight",
         "_worked_mmu",
         "price",
+        "took_s",
         "usage",
     )
 
@@ -51,6 +53,7 @@ class Charge:
         self._worked_mmu = 0.0
         self.usage = b""
         self.price: Price | None = None
+        self.took_s = 0.0
 
     def begin_stream(self) -> None:
         """The first token is there, and so the prompt is computed."""
@@ -105,7 +108,8 @@ class Charge:
             elif self._events:
                 actual_mmu = seen_mmu
         entry.settle(actual_mmu)
-        self._flow.end(self._charged_mmu, now_s - self._decision.at_s, served)
+        self.took_s = now_s - self._decision.at_s
+        self._flow.end(self._charged_mmu, self.took_s, served)
         self._chooser.settled(self._decision, self._weight.ask, now_s, cached_tokens)
         return seen_mmu if actual_mmu is None else actual_mmu
 
