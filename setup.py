@@ -42,6 +42,7 @@ DATA_PATH = {  # by room
         "charge",
         "dispatch",
         "exchange",
+        "flow",
         "forward",
         "identity",
         "inbound",

@@ -53,6 +53,8 @@ class Settings:
     auto_calibration: bool = True  # new versions are calibrated by themselves
     calibration_quiet_s: float = 30.0  # without any request to the machine's replicas, before one begins
     calibration_budget_s: float = 0.0  # of one that begins by itself; 0: what its kind of model needs
+    scale_to_zero_after_s: float = 1800.0  # without a request, where an entity may scale to zero
+    autoscaling_speed: float = 1.0  # for tests: how much faster than the clock the autoscaler's time passes
     routing: str = "model_units"  # for developers who compare: or "p2c", "round_robin"
     log_level: str = "info"
     lifeline_fd: int = -1  # read end of the supervisor's pipe; end-of-file means that the platform is gone
@@ -93,6 +95,11 @@ class Settings:
     def calibrations_dir(self) -> Path:
         """What the requests of each served model version cost on this hardware, as calibration found it."""
         return self.home / "calibrations"
+
+    @property
+    def autoscaling_dir(self) -> Path:
+        """What the autoscaler knows, and the log of its decisions."""
+        return self.home / "autoscaling"
 
     @property
     def samples_dir(self) -> Path:

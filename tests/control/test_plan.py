@@ -227,3 +227,38 @@ def test_deleted_endpoint_drains_everything_and_forgets():
     outcome = decide(Desired(), [ready("r", served=True)], Memory(3, {"ka": Attempts(1)}))
     assert of_kind(outcome, Drain)
     assert outcome.memory == Memory()
+
+
+def test_as_many_replicas_as_the_autoscaler_wants():
+    three = Config(1, (replace(A, replicas=3),))
+    outcome = decide(Desired(active=three), [ready("r1")])
+    assert len(of_kind(outcome, Start)) == 2
+    assert (outcome.active["a"].ready, outcome.active["a"].wanted) == (1, 3)
+    one = Config(1, (replace(A, replicas=1),))
+    outcome = decide(Desired(active=one), [ready("r1", served=True, since_s=1.0), ready("r2", served=True)])
+    assert [action.replica_id for action in of_kind(outcome, Drain)] == ["r1"]
+
+
+def test_scaled_to_zero_is_ready_and_wakes_with_all_that_are_wanted():
+    none = Config(1, (replace(A, replicas=0),))
+    outcome = decide(Desired(active=none), [ready("r1", served=True)])
+    assert [action.replica_id for action in of_kind(outcome, Drain)] == ["r1"]
+    outcome = decide(Desired(active=none))
+    assert outcome.actions == ()
+    assert outcome.active["a"].deployment is Deployment.READY
+    assert "Scaled to zero" in outcome.active["a"].message
+    outcome = decide(Desired(active=Config(1, (replace(A, replicas=2),))))
+    assert len(of_kind(outcome, Start)) == 2
+    assert outcome.active["a"].deployment is Deployment.RECOVERING
+
+
+def test_a_new_version_is_proven_by_one_replica_before_the_others_start_and_never_by_none():
+    pending = Config(2, (replace(B, replicas=4),))
+    outcome = decide(Desired(V1, pending), [ready("r1")])
+    assert len(of_kind(outcome, Start)) == 1
+    outcome = decide(Desired(V1, pending), [ready("r1"), ready("r2", "kb")])
+    assert len(of_kind(outcome, Start)) == 3
+    assert not of_kind(outcome, Promote)
+    outcome = decide(Desired(V1, Config(2, (replace(B, replicas=0),))), [ready("r1")])
+    assert len(of_kind(outcome, Start)) == 1
+    assert not of_kind(outcome, Promote)

@@ -22,7 +22,8 @@ def replica_pids(platform) -> set[int]:
 @pytest.mark.parametrize("replicas", [2, 1])
 def test_kill_of_a_replica_under_load_loses_no_request(own_platform, admin, slow_model, replicas):
     cores = len(os.sched_getaffinity(0))
-    admin.deploy("slow", slow_model, min_provisioned_concurrency=cores * replicas, max_provisioned_concurrency=64)
+    fixed = cores * replicas
+    admin.deploy("slow", slow_model, min_provisioned_concurrency=fixed, max_provisioned_concurrency=fixed)
     admin.wait_ready("slow")
     before = wait_until(
         lambda: len(replica_pids(own_platform)) == replicas and replica_pids(own_platform), timeout_s=60

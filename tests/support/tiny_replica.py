@@ -2,7 +2,7 @@
 
 It is told how to behave through its environment: TINY_FAIL (write this failure and exit 3), TINY_EXIT (exit with this
 status at once), TINY_WAIT_FOR (ready once this file exists), TINY_STUBBORN (ignore SIGTERM), TINY_CHILD (start a
-child in the same process group), TINY_CONCURRENCY, TINY_PRINT.
+child in the same process group), TINY_CONCURRENCY, TINY_PRINT, TINY_SLEEP_S (how long an answer to a POST takes).
 """
 
 import json
@@ -12,6 +12,7 @@ import socketserver
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -22,6 +23,8 @@ draining = threading.Event()
 
 
 class Handler(BaseHTTPRequestHandler):
+    timeout = 2  # of a connection on which nobody asks
+
     def do_GET(self) -> None:
         waited_for = environ.get("TINY_WAIT_FOR")
         state = "draining" if draining.is_set() else "ready"
@@ -34,6 +37,16 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", "0")))
+        time.sleep(float(environ.get("TINY_SLEEP_S", "0")))
+        body = json.dumps({"predictions": [os.getpid()]}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
     def address_string(self) -> str:
         return "unix"
 
@@ -42,7 +55,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    daemon_threads = True
+    request_queue_size = 128
 
 
 def end(*_: object) -> None:
@@ -68,3 +81,4 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN if "TINY_STUBBORN" in environ else 
 if int(environ.get("STEELYARD_LIFELINE_FD", "-1")) >= 0:
     threading.Thread(target=follow_lifeline, daemon=True).start()
 server.serve_forever(poll_interval=0.05)
+server.server_close()  # waits for what is being answered

@@ -29,6 +29,10 @@ def deploy(
     min_concurrency: Annotated[
         int | None, typer.Option(min=0, help="Requests at once that must always have room.")
     ] = None,
+    max_concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Requests at once up to which replicas may be added as the load asks.")
+    ] = None,
+    scale_to_zero: Annotated[bool, typer.Option("--scale-to-zero", help="Keep no replica while nobody asks.")] = False,
     env: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Environment variable of the model; repeatable.")
     ] = None,
@@ -40,7 +44,14 @@ def deploy(
     variables = _variables(env or [])
     with connect(url, token) as client:
         entity_name = uri if version else absolute(uri, must_exist=client.connection.on_this_machine)
-        config = entity_config(entity_name, version=version, min_concurrency=min_concurrency, variables=variables)
+        config = entity_config(
+            entity_name,
+            version=version,
+            min_concurrency=min_concurrency,
+            max_concurrency=max_concurrency,
+            scale_to_zero=scale_to_zero,
+            variables=variables,
+        )
         apply(client, name, config)
         if wait:
             follow(client, name)
@@ -53,6 +64,8 @@ def entity_config(
     *,
     version: str | None = None,
     min_concurrency: int | None = None,
+    max_concurrency: int | None = None,
+    scale_to_zero: bool = False,
     variables: dict[str, str] | None = None,
 ) -> Json:
     """A configuration with one served entity that takes all traffic."""
@@ -61,6 +74,10 @@ def entity_config(
         entity["entity_version"] = version
     if min_concurrency is not None:
         entity["min_provisioned_concurrency"] = min_concurrency
+    if max_concurrency is not None:
+        entity["max_provisioned_concurrency"] = max_concurrency
+    if scale_to_zero:
+        entity["scale_to_zero_enabled"] = True
     if variables:
         entity["environment_vars"] = variables
     return {"served_entities": [entity]}

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from steelyard.cli import calibrate, deploy, doctor, endpoints, logs, query, up
+from steelyard.cli.autoscaling import autoscaling
 from steelyard.cli.failures import CliError, describe, one_line
 from steelyard.cli.simulate import simulate
 
@@ -34,6 +35,7 @@ for command in (
     doctor.doctor,
 ):
     app.command()(command)
+app.add_typer(autoscaling, name="autoscaling")
 app.add_typer(simulate, name="simulate")
 
 

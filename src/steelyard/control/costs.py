@@ -19,6 +19,7 @@ _Key = tuple[str, str, str, str | None]
 class Costs:
     def __init__(self) -> None:
         self._found: dict[_Key, tuple[int, CostView]] = {}  # with when it was found
+        self._concurrency: dict[_Key, int] = {}
         self._known: set[tuple[_Key, str]] = set()  # with the hardware
 
     def load(self, folder: Path) -> None:
@@ -35,6 +36,7 @@ class Costs:
         if known is None or known[0] <= result.created_ms:
             view = CostView(coefficients=result.coefficients, uncertainty=result.held_out_median_error)
             self._found[key] = (result.created_ms, view)
+            self._concurrency[key] = result.concurrency
 
     def is_known(self, endpoint_id: str, entity: EntityDefinition, hardware: str) -> bool:
         """It was calibrated on hardware with this fingerprint."""
@@ -44,3 +46,7 @@ class Costs:
         """None: it was not calibrated yet."""
         known = self._found.get((endpoint_id, entity.name, entity.model_uri, entity.entity_version))
         return None if known is None else known[1]
+
+    def concurrency_of(self, endpoint_id: str, entity: EntityDefinition) -> int | None:
+        """Requests at once with which one replica did best within its latency target. None: not calibrated yet."""
+        return self._concurrency.get((endpoint_id, entity.name, entity.model_uri, entity.entity_version))

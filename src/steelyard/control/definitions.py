@@ -40,12 +40,24 @@ class EntityDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     @property
     def wanted_concurrency(self) -> int:
-        """Requests that the entity must be able to hold at once, at least."""
+        """Requests that the entity must be able to hold at once, at least, while it is not scaled to zero."""
         if self.scale_to_zero_enabled:
             return 1
         if self.workload_size is not None:
             return WORKLOAD_CONCURRENCY[self.workload_size]
         return max(1, self.min_provisioned_concurrency or 1)
+
+    @property
+    def most_concurrency(self) -> int:
+        """Requests at once for which it may have room, where that takes more than one replica."""
+        if self.workload_size is not None:
+            return WORKLOAD_CONCURRENCY[self.workload_size]
+        return max(self.wanted_concurrency, self.max_provisioned_concurrency or self.min_provisioned_concurrency or 1)
+
+    @property
+    def follows_load(self) -> bool:
+        """Whether the number of replicas may change with the load."""
+        return self.scale_to_zero_enabled or self.most_concurrency > self.wanted_concurrency
 
 
 class RouteDefinition(msgspec.Struct, frozen=True, kw_only=True):

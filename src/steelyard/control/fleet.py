@@ -18,7 +18,8 @@ from steelyard.substrate import FoundReplica
 
 @dataclass(slots=True)
 class Tracked:
-    """One replica. `left_at` is the first snapshot version without it, once it has been in one."""
+    """One replica. `left_at` is the first snapshot version without it, once it has been in one. `started_s` is None
+    where an earlier control started it."""
 
     spec: ReplicaSpec
     key: str
@@ -33,6 +34,7 @@ class Tracked:
     killed: bool = False
     failure: str | None = None
     death: str = ""
+    started_s: float | None = None
 
     def enter(self, phase: Phase, now_s: float) -> None:
         if phase is not self.phase:
@@ -54,7 +56,7 @@ class Fleet:
         return self._replicas.get(replica_id)
 
     def started(self, spec: ReplicaSpec, pid: int, now_s: float) -> Tracked:
-        tracked = Tracked(spec, key_of_spec(spec), pid, Phase.STARTING, now_s)
+        tracked = Tracked(spec, key_of_spec(spec), pid, Phase.STARTING, now_s, started_s=now_s)
         self._replicas[spec.id] = tracked
         return tracked
 

@@ -22,6 +22,7 @@ from steelyard.contracts.cost import StoredCalibration
 from steelyard.control.api.app import build_app
 from steelyard.control.api.parts import Parts
 from steelyard.control.auto_calibration import AutoCalibration
+from steelyard.control.autoscaler import Autoscaler
 from steelyard.control.calibrations import Calibrations
 from steelyard.control.costs import Costs
 from steelyard.control.events import Events
@@ -61,6 +62,8 @@ async def serve(settings: Settings, substrate: LocalSubstrate | None = None) -> 
             instruments=instruments,
             costs=costs,
         )
+        autoscaler = _autoscaler(settings, reconciler, costs, events)
+        await asyncio.to_thread(autoscaler.load)
         operations = Operations(settings, store, reconciler, events)
 
         def take(stored: StoredCalibration) -> None:
@@ -73,7 +76,7 @@ async def serve(settings: Settings, substrate: LocalSubstrate | None = None) -> 
         ended = _end_signals(settings.lifeline_fd)
         async with asyncio.TaskGroup() as group:
             api = group.create_task(server.serve(sockets=[_listen(settings.control_address)]))
-            works: list[_Work] = [reconciler, events, calibrations]
+            works: list[_Work] = [reconciler, autoscaler, events, calibrations]
             if settings.auto_calibration:
                 works.append(_auto_calibration(settings, reconciler, calibrations, costs, events))
             loops = [group.create_task(work.run()) for work in works]
@@ -91,6 +94,20 @@ async def serve(settings: Settings, substrate: LocalSubstrate | None = None) -> 
     finally:
         await store.close()
         log.info("control_stopped")
+
+
+def _autoscaler(settings: Settings, reconciler: Reconciler, costs: Costs, events: Events) -> Autoscaler:
+    autoscaler = Autoscaler(
+        settings,
+        fleet=reconciler.fleet,
+        endpoints=reconciler.endpoints,
+        changed=reconciler.wake,
+        costs=costs,
+        events=events,
+    )
+    reconciler.replicas_of, reconciler.task_of = autoscaler.replicas_of, autoscaler.task_of
+    reconciler.on_ready = autoscaler.note_ready
+    return autoscaler
 
 
 def _auto_calibration(

@@ -45,6 +45,7 @@ HOPELESS_AFTER = 3  # deaths in a row after which requests are no longer held fo
 STARTS_AT_ONCE = 4  # of one entity: loading models is heavy, and all of them at once would starve what serves
 RELEASE_LIMIT_S = 10.0  # a router that has not let go of a replica by then is taken for gone
 KILL_GRACE_S = 2.0  # beyond the replica's own drain timeout
+_NONE = Config(0, ())
 
 
 def plan(
@@ -113,12 +114,18 @@ class _Round:
     def _of(self, key: str, *phases: Phase) -> list[Replica]:
         return [item for item in self.current if item.key == key and item.phase in phases]
 
+    def _is_new(self, key: str) -> bool:
+        """Of the pending configuration alone: not before one replica of it was ready is it proven to work."""
+        return self.pending is not None and not any(item.key == key for item in (self.active or _NONE).entities)
+
     def _is_complete(self, key: str) -> bool:
         return len(self._of(key, Phase.READY)) >= self.wanted[key]
 
     def _wanted_count(self, entity: Entity) -> int:
         found = [item.max_concurrency for item in self.current if item.key == entity.key]
         known = [value for value in found if value is not None]
+        if entity.replicas is not None and (known or not self._is_new(entity.key)):
+            return max(entity.replicas, 1 if self._is_new(entity.key) else 0)
         return max(1, math.ceil(entity.wanted_concurrency / max(1, *known))) if known else 1
 
     def _count_deaths(self) -> None:
@@ -223,6 +230,8 @@ class _Round:
         ready, count = len(self._of(key, Phase.READY)), self.wanted[key]
         record = self.attempts.get(key, Attempts())
         detail = next((item.detail for item in self._of(key, Phase.STARTING) if item.detail), "")
+        if not count and not ready:
+            return EntityStatus(Deployment.READY, "Scaled to zero: the next request starts a replica.", ready, count)
         if ready:
             message = "" if ready >= count else f"{ready} of {count} replicas are ready."
             return EntityStatus(Deployment.READY, message, ready, count)

@@ -24,7 +24,7 @@ from steelyard.control.offers import Offers
 from steelyard.control.plan import after_death, plan
 from steelyard.control.probes import Probes
 from steelyard.control.records import EndpointRecord, Event, TokenRecord
-from steelyard.control.snapshots import Serving, Snapshots, key_of
+from steelyard.control.snapshots import Serving, Snapshots, TaskOf, key_of, task_unknown
 from steelyard.control.states import (
     Action,
     Attempts,
@@ -39,7 +39,7 @@ from steelyard.control.states import (
     Terminate,
 )
 from steelyard.control.store import Store
-from steelyard.control.wanted import desired, replica_spec
+from steelyard.control.wanted import ReplicasOf, as_configured, desired, replica_spec
 from steelyard.errors import SteelyardError
 from steelyard.observe.logs import get_logger
 from steelyard.settings import Settings
@@ -92,7 +92,14 @@ class Reconciler:
         self._exits = Exits(self._awake.set)
         self.fleet = Fleet()
         self.boards: dict[str, Board] = {}
+        self.replicas_of: ReplicasOf = as_configured  # the autoscaler's answer, where there is one
+        self.task_of: TaskOf = task_unknown
+        self.on_ready: Callable[[str, str, float], None] | None = None  # endpoint id, entity, seconds since its start
         snapshots.on_applied = self._awake.set
+
+    def endpoints(self) -> list[EndpointRecord] | None:
+        """As the store held them when it was last read; None: it was not read yet."""
+        return list(self._endpoints.values()) if self._loaded_s >= 0 else None
 
     def deployed(self) -> list[tuple[EndpointRecord, EntityDefinition, Serving]]:
         """Each served entity of which a replica is ready."""
@@ -192,7 +199,8 @@ class Reconciler:
         self._publish()
         again = await self._transit(transitions)
         await self._housekeeping()
-        self._instruments.note_round(self._clock() - started_s, self.fleet, self._snapshots.version)
+        now_s, names = self._clock(), {endpoint.name for endpoint in self._endpoints.values()}
+        self._instruments.note_round(now_s - started_s, self.fleet, self._snapshots.version, names, now_s)
         return again
 
     async def _reload(self) -> None:
@@ -222,7 +230,7 @@ class Reconciler:
         endpoint = self._endpoints.get(endpoint_id)
         now_s = self._clock()
         outcome = plan(
-            desired(endpoint),
+            desired(endpoint, self.replicas_of),
             self.fleet.of_endpoint(endpoint_id, self._snapshots.released),
             self._memories.get(endpoint_id, Memory()),
             start_timeout_s=self._settings.start_timeout_s,
@@ -333,6 +341,7 @@ class Reconciler:
             [token for token in self._tokens if token.valid_at(now_ms)],
             auth=self._settings.auth,
             cost_of=self._costs.of,
+            task_of=self.task_of,
         )
         version = self._snapshots.publish(content)
         self._offers.published(version)
@@ -360,6 +369,9 @@ class Reconciler:
             return
         if tracked is not None and tracked.phase is Phase.READY and before is not Phase.READY:
             self._newly_ready[replica_id] = status
+            if self.on_ready is not None and tracked.started_s is not None:
+                spec, took_s = tracked.spec, self._clock() - tracked.started_s
+                self.on_ready(spec.endpoint_id, spec.served_entity, took_s)
             if status.reason:
                 self._say(tracked.spec, "runtime_selected", status.reason)
             self._say(tracked.spec, "replica_ready", f"Replica {replica_id} is ready.")

@@ -22,6 +22,12 @@ MAX_WAIT_S = 60.0
 RESERVE_WHEN_LEFT = 100
 
 CostOf = Callable[[str, EntityDefinition], CostView | None]  # by endpoint id
+TaskOf = Callable[[EndpointRecord, EntityDefinition], str | None]  # of one that has no replica now
+
+
+def task_unknown(endpoint: EndpointRecord, entity: EntityDefinition) -> str | None:
+    """Nobody remembers it."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,7 @@ def build(
     *,
     auth: bool,
     cost_of: CostOf = lambda endpoint_id, entity: None,
+    task_of: TaskOf = task_unknown,
 ) -> Snapshot:
     """Version 0, for comparing. `serving` is by entity key, `statuses` by endpoint id and entity name."""
     return Snapshot(
@@ -53,12 +60,16 @@ def build(
         tokens=[
             TokenView(sha256=token.sha256, principal=token.principal, groups=list(token.groups)) for token in tokens
         ],
-        endpoints=[_endpoint(item, serving, statuses.get(item.id, {}), cost_of) for item in endpoints],
+        endpoints=[_endpoint(item, serving, statuses.get(item.id, {}), cost_of, task_of) for item in endpoints],
     )
 
 
 def _endpoint(
-    endpoint: EndpointRecord, serving: Mapping[str, Serving], statuses: Mapping[str, EntityStatus], cost_of: CostOf
+    endpoint: EndpointRecord,
+    serving: Mapping[str, Serving],
+    statuses: Mapping[str, EntityStatus],
+    cost_of: CostOf,
+    task_of: TaskOf,
 ) -> EndpointView:
     entities: list[ServedEntityView] = []
     if endpoint.active is not None and not endpoint.stopped:
@@ -71,9 +82,9 @@ def _endpoint(
                 ServedEntityView(
                     name=entity.name,
                     traffic_percentage=shares.get(entity.name, 0),
-                    task=now.task,
+                    task=now.task if now.replicas else task_of(endpoint, entity),
                     replicas=now.replicas,
-                    recovering=status is not None and status.deployment is Deployment.RECOVERING,
+                    recovering=status is not None and _is_coming(status),
                     cost=cost_of(endpoint.id, entity),
                 )
             )
@@ -85,6 +96,11 @@ def _endpoint(
         served_entities=entities,
         rate_limits=list(endpoint.rate_limits),
     )
+
+
+def _is_coming(status: EntityStatus) -> bool:
+    """Replicas are on their way, or will be with the first request."""
+    return status.deployment is Deployment.RECOVERING or not status.wanted
 
 
 class Snapshots:

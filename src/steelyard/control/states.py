@@ -32,9 +32,12 @@ class Deployment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entity:
+    """`replicas`: how many the autoscaler wants; None: as many as hold `wanted_concurrency`."""
+
     key: str
     name: str
     wanted_concurrency: int = 1
+    replicas: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import msgspec
 
@@ -15,12 +16,20 @@ from steelyard.control.snapshots import key_of
 from steelyard.control.states import Config, Desired, Entity, Start
 from steelyard.settings import Settings
 
+ReplicasOf = Callable[[EndpointRecord, EntityDefinition], int | None]
 
-def desired(endpoint: EndpointRecord | None) -> Desired:
-    """None: the endpoint is deleted."""
+
+def as_configured(endpoint: EndpointRecord, entity: EntityDefinition) -> int | None:
+    """No autoscaler has a say."""
+    return None
+
+
+def desired(endpoint: EndpointRecord | None, replicas_of: ReplicasOf = as_configured) -> Desired:
+    """`endpoint` None: it is deleted. `replicas_of`: the autoscaler's answer, None where it has none."""
     if endpoint is None:
         return Desired()
-    return Desired(_config(endpoint, endpoint.active), _config(endpoint, endpoint.pending), endpoint.stopped)
+    active, pending = (_config(endpoint, config, replicas_of) for config in (endpoint.active, endpoint.pending))
+    return Desired(active, pending, endpoint.stopped)
 
 
 def replica_spec(endpoint: EndpointRecord, action: Start, settings: Settings, suffix: str) -> ReplicaSpec:
@@ -58,10 +67,11 @@ def calibration_spec(
     )
 
 
-def _config(endpoint: EndpointRecord, record: ConfigRecord | None) -> Config | None:
+def _config(endpoint: EndpointRecord, record: ConfigRecord | None, replicas_of: ReplicasOf) -> Config | None:
     if record is None:
         return None
     entities = tuple(
-        Entity(key_of(endpoint, item), item.name, item.wanted_concurrency) for item in record.definition.entities
+        Entity(key_of(endpoint, item), item.name, item.wanted_concurrency, replicas_of(endpoint, item))
+        for item in record.definition.entities
     )
     return Config(record.version, entities)

@@ -1,4 +1,4 @@
-"""The router's own socket, for the platform and not for clients: `/livez`, `/metrics`, `/ledger`."""
+"""The router's own socket, for the platform and not for clients: `/livez`, `/metrics`, `/ledger`, `/demand`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from steelyard.contracts.demand import DemandReport, EntityDemand
 from steelyard.errors import NotFound
 from steelyard.observe.metrics import CONTENT_TYPE
 from steelyard.router.app import JSON, Router
@@ -27,6 +28,8 @@ class Admin:
                 reply.send(200, [(b"content-type", CONTENT_TYPE.encode())], self._router.measures.set.render())
             case "/ledger":
                 reply.send(200, JSON, msgspec.json.encode(self._ledger()))
+            case "/demand":
+                reply.send(200, JSON, msgspec.json.encode(self._demand()))
             case path:
                 reply.send_error(NotFound(f"Nothing is served at {path[:200]!r}."))
 
@@ -46,6 +49,27 @@ class Admin:
             "live": len(router.live),
             "snapshot_version": router.table.version,
         }
+
+    def _demand(self) -> DemandReport:
+        return DemandReport(
+            entities=[
+                EntityDemand(
+                    endpoint=endpoint.name,
+                    served_entity=entity.name,
+                    running=entity.flow.running,
+                    running_mmu=entity.flow.running_mmu,
+                    queued=len(entity.line),
+                    queued_mmu=entity.line.waiting_mmu,
+                    arrived_total=entity.flow.arrived,
+                    settled_total=entity.flow.settled,
+                    settled_mmu_total=entity.flow.settled_mmu,
+                    busy_s_total=entity.flow.busy_s,
+                    busy_mmu_s_total=entity.flow.busy_mmu_s,
+                )
+                for endpoint in self._router.table.endpoints.values()
+                for entity in endpoint.entities
+            ]
+        )
 
     def _set_gauges(self) -> None:
         measures = self._router.measures

@@ -10,18 +10,22 @@ from steelyard.contracts.usage import RequestUsage
 from steelyard.policy.ledger import Entry
 from steelyard.policy.routing import Chooser, Decision
 from steelyard.policy.units import Features
+from steelyard.router.flow import Flow
 from steelyard.router.table import Entity, Replica
 from steelyard.router.weigh import Price, Weigher, Weight, features_of
 
 
 class Charge:
-    """`usage`: the header's value that came last; empty: none came. `price`: of a success whose usage is known."""
+    """`usage`: the header's value that came last; empty: none came. `price`: of a success whose usage is known.
+    `took_s`: from the decision to its end, once it is settled."""
 
     __slots__ = (
+        "_charged_mmu",
         "_chooser",
         "_decision",
         "_entry",
         "_events",
+        "_flow",
         "_per_event_mmu",
         "_principal",
         "_streams",
@@ -29,6 +33,7 @@ class Charge:
         "_weight",
         "_worked_mmu",
         "price",
+        "took_s",
         "usage",
     )
 
@@ -36,6 +41,9 @@ class Charge:
         self._decision = decision
         self._entry: Entry = decision.entry
         self._chooser: Chooser = entity.chooser
+        self._flow: Flow = entity.flow
+        self._charged_mmu = decision.entry.charged_mmu
+        self._flow.begin(self._charged_mmu)
         self._weigher: Weigher = entity.weigher
         self._weight = weight
         self._principal = principal
@@ -45,6 +53,7 @@ class Charge:
         self._worked_mmu = 0.0
         self.usage = b""
         self.price: Price | None = None
+        self.took_s = 0.0
 
     def begin_stream(self) -> None:
         """The first token is there, and so the prompt is computed."""
@@ -99,6 +108,8 @@ class Charge:
             elif self._events:
                 actual_mmu = seen_mmu
         entry.settle(actual_mmu)
+        self.took_s = now_s - self._decision.at_s
+        self._flow.end(self._charged_mmu, self.took_s, served)
         self._chooser.settled(self._decision, self._weight.ask, now_s, cached_tokens)
         return seen_mmu if actual_mmu is None else actual_mmu
 

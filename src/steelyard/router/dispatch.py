@@ -50,6 +50,7 @@ class Dispatcher:
         ask = exchange.weigh()
         if entity.endpoint.limiter is not None:
             self._reserve(exchange, entity.endpoint.limiter)
+        entity.flow.arrived += 1
         if not entity.line:
             decision = entity.chooser.choose(entity.replicas, now_s, ask)
             if decision is not None:

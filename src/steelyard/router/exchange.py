@@ -367,6 +367,7 @@ class Exchange(ResponseSink):
         entity, measures = self.entity, self.endpoint.measures
         entity.rate.settled(self.priority, settled_mmu, now_s)
         measures.model_units.value += settled_mmu / 1000
+        measures.model_unit_seconds.value += settled_mmu / 1000 * charge.took_s
         price = charge.price
         if price is not None:
             measures.took(price.usage)

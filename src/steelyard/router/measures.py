@@ -73,6 +73,11 @@ class RouterMeasures:
         self.model_units = metrics.counter(
             "steelyard_router_model_units", "Model units that requests took, as settled.", ("endpoint",)
         )
+        self.model_unit_seconds = metrics.counter(
+            "steelyard_router_model_unit_seconds",
+            "Model units that requests took, each times how long its request was at a replica.",
+            ("endpoint",),
+        )
         self.took = {
             name: metrics.counter(
                 f"steelyard_router_{name}", f"{what} of successful requests, as reported.", ("endpoint",)
@@ -93,7 +98,14 @@ class RouterMeasures:
 
     def forget(self, name: str) -> None:
         """For `EndpointMeasures`: drop all series of an endpoint."""
-        for counters in (self.requests, self.errors, self.retries, self.model_units, *self.took.values()):
+        for counters in (
+            self.requests,
+            self.errors,
+            self.retries,
+            self.model_units,
+            self.model_unit_seconds,
+            *self.took.values(),
+        ):
             counters.remove(name)
         for histograms in (self.latency, self.queue, self.ttft, self.itl):
             histograms.remove(name)
@@ -104,7 +116,19 @@ class RouterMeasures:
 class EndpointMeasures:
     """The series of one endpoint, until `forget`; what still runs then adds to numbers that nobody sees."""
 
-    __slots__ = ("_codes", "_gone", "_measures", "_took", "itl", "latency", "model_units", "name", "queue", "ttft")
+    __slots__ = (
+        "_codes",
+        "_gone",
+        "_measures",
+        "_took",
+        "itl",
+        "latency",
+        "model_unit_seconds",
+        "model_units",
+        "name",
+        "queue",
+        "ttft",
+    )
 
     def __init__(self, measures: RouterMeasures, name: str) -> None:
         self._measures = measures
@@ -112,6 +136,7 @@ class EndpointMeasures:
         self._gone = False
         self._took: dict[str, Counter] = {}  # only what there is any of: zero would be a claim
         self.model_units: Counter = measures.model_units.labels(name)
+        self.model_unit_seconds: Counter = measures.model_unit_seconds.labels(name)
         self.name = name
         self.latency: Histogram = measures.latency.labels(name)
         self.queue: Histogram = measures.queue.labels(name)

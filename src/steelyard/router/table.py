@@ -21,6 +21,7 @@ from steelyard.policy.traffic import pick_by_share
 from steelyard.policy.units import GUESS, TERMS, CostModel, LinearCost
 from steelyard.router.budget import read_limits
 from steelyard.router.choosers import Choosers
+from steelyard.router.flow import Flow
 from steelyard.router.measures import EndpointMeasures, RouterMeasures
 from steelyard.router.queue import WaitingLine, WaitingTotals
 from steelyard.router.weigh import Weigher
@@ -51,6 +52,7 @@ class Entity:
         "chooser",
         "cost",
         "endpoint",
+        "flow",
         "gone",
         "line",
         "name",
@@ -74,6 +76,7 @@ class Entity:
         self.replicas: list[Replica] = []
         self.line = WaitingLine(totals)
         self.rate = SettleRate()
+        self.flow = Flow()
         self.chooser = chooser
         self.cost: CostView | None = None  # as in the snapshot
         self.weigher = Weigher()

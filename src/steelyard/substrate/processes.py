@@ -73,6 +73,19 @@ def group_is_alive(record: ProcessRecord) -> bool:
     return any(stat.group == record.pid and stat.state not in "ZX" for stat in _all())
 
 
+def group_memory_bytes(leader: int) -> int:
+    """What the processes of a group hold, pages that they share counted by their share. 0: there is nothing."""
+    total = 0
+    for stat in _all():
+        if stat.group != leader:
+            continue
+        with suppress(OSError):  # it has ended, or is not ours
+            for line in (_PROC / str(stat.pid) / "smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1]) * 1024
+    return total
+
+
 def reap(pid: int) -> str | None:
     """How our child `pid` ended ("exited with status 1", "was killed by SIGKILL"), taking its zombie away.
 
