@@ -236,7 +236,7 @@ async def test_turns_of_a_conversation_meet_the_replica_that_holds_it_and_conver
     async with fake_replicas(tmp_path, 3) as replicas:
         snapshot = snapshot_of(*replicas, max_concurrency=100, **CHATS)
         async with router_process(tmp_path / "h", snapshot) as router:
-            talks = [[said(f"conversation {number} " * 1000)] for number in range(12)]
+            talks = [[said(f"conversation {number} " * 1000)] for number in range(30)]
             met: list[set[str]] = [set() for _ in talks]
             for _ in range(4):
                 for talk, where in zip(talks, met, strict=True):
@@ -245,8 +245,8 @@ async def test_turns_of_a_conversation_meet_the_replica_that_holds_it_and_conver
                     reply = await router.ask({"model": "m", "messages": talk, "max_tokens": 5, "usage": usage}, CHAT)
                     where.add(reply.headers["x-replica"])
                     talk += [said("indeed " * 30, "assistant"), said("go on " * 30)]
-            assert sum(len(where) == 1 for where in met) >= 11
-            assert set().union(*met) == {"m-1-0", "m-1-1", "m-1-2"}
+            assert sum(len(where) == 1 for where in met) >= 27
+            assert len(set().union(*met)) >= 2  # one that a busy machine held up at first is left alone for a while
             ledger = await router.at_rest()
             assert ledger["known_total_mmu"] == ledger["charged_total_mmu"]
 
