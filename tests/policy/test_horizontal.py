@@ -35,12 +35,49 @@ def test_a_step_is_absorbed_without_ordering_much_more_than_it_needs():
     assert done.fleet.queued == 0
 
 
-def test_no_cycle_orders_more_than_three_times_what_there_is():
-    done = run(step(10, 5000), 300, limits=LIMITS, replicas=4, cold_s=60.0)
+def test_where_arrivals_are_not_known_no_cycle_orders_more_than_three_times_what_there_is():
+    done = run(step(10, 5000), 600, limits=LIMITS, replicas=4, cold_s=10.0, flow=False)
     orders = [decision.replicas for decision in done.decisions]
     assert max(orders) >= 500
     for before, after in itertools.pairwise(orders):
         assert after <= max(3 * before, before + 4)
+
+
+def test_where_they_are_known_a_step_is_ordered_at_once_and_no_order_exceeds_the_load_by_more_than_its_shares():
+    done = run(step(10, 5000, at_s=62), 300, limits=LIMITS, replicas=4, cold_s=60.0)
+    assert done.wanted[70] >= 480
+    assert max(done.wanted) <= 1.25 * 500  # a fifth to work off the queue, and noise
+
+
+def test_one_bad_second_is_not_taken_for_a_load_that_needs_forty():
+    done = run(
+        lambda second: 400 if second == 62 else 20, 200, limits=LIMITS, replicas=3, cold_s=10.0, noise=False
+    )  # fmt: skip
+    assert max(done.wanted) <= 12
+
+
+def test_a_ramp_that_fills_all_replicas_is_followed_ahead_of_what_has_arrived():
+    def rate(second):
+        return 20 + max(0, min(second, 120) - 60) * 10
+
+    done = run(rate, 200, limits=LIMITS, replicas=3, cold_s=10.0, noise=False)
+    followed = [decision for decision in done.decisions if decision.reason is Reason.RISE]
+    assert followed
+    assert all(decision.replicas <= 1.5 * decision.numbers["need"] / 10 + 1 for decision in followed)
+    assert done.worst_wait_s < 20
+
+
+def test_spikes_that_come_again_find_what_the_last_one_needed_and_calm_forgets_them():
+    spike_s = range(600, 600 + 6 * 480, 480)
+    done = run(
+        lambda second: 400 if any(at <= second < at + 60 for at in spike_s) else 20, 4 * 3600, limits=LIMITS, replicas=3
+    )
+    before = [done.wanted[at - 1] for at in spike_s]
+    assert before[0] < 10
+    assert before[1] < 40  # given back too early, which is the mistake that is learnt from
+    assert min(before[2:]) >= 40
+    assert done.turns() <= 2
+    assert done.wanted[-1] <= 4
 
 
 def test_load_that_is_gone_is_followed_down_only_after_five_minutes_and_then_in_halves():

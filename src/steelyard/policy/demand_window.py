@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 KEPT_S = 300.0
+NOISE_SAMPLES = 60
 SMOOTH_S = 5.0  # arrivals of one second are too few to tell a rate
 
 
@@ -68,16 +69,29 @@ class Load:
     starting: int
 
 
+@dataclass(frozen=True, slots=True)
+class Surge:
+    """What arrives right now: units that the last two seconds, both of them, would keep in flight, and their rise.
+
+    `noise`: by how much one second usually differs from the next.
+    """
+
+    units: float
+    rise_per_s: float
+    noise: float
+
+
 class DemandWindow:
     """The samples of the last `KEPT_S`. Times only grow: a sample that comes twice, or late, is left out."""
 
-    __slots__ = ("_arrivals", "_loads", "first_s", "service_s")
+    __slots__ = ("_arrivals", "_loads", "_noise_per_s", "first_s", "service_s")
 
     def __init__(self) -> None:
         self._loads: deque[Load] = deque()
         self._arrivals: deque[tuple[float, float]] = deque()  # of the last SMOOTH_S
         self.first_s: float | None = None  # since when it is watched
         self.service_s: float | None = None  # the last that was known
+        self._noise_per_s = 0.0
 
     def observe(self, sample: Sample) -> bool:
         """Whether it told something new."""
@@ -105,6 +119,9 @@ class DemandWindow:
         """
         if sample.arrived_per_s is None or self.service_s is None:
             return running + min(running, max(0.0, sample.queued))
+        if self._arrivals:
+            step = abs(sample.arrived_per_s - self._arrivals[-1][1])
+            self._noise_per_s += (step - self._noise_per_s) / NOISE_SAMPLES
         self._arrivals.append((sample.at_s, sample.arrived_per_s))
         while self._arrivals[0][0] <= sample.at_s - SMOOTH_S:
             self._arrivals.popleft()
@@ -120,6 +137,19 @@ class DemandWindow:
     def flow_known(self) -> bool:
         """Whether arrivals tell the demand, so that a queue need not."""
         return bool(self._arrivals) and self.service_s is not None
+
+    def surge(self) -> Surge | None:
+        """None where arrivals are not known, or too few of them."""
+        if self.service_s is None or len(self._arrivals) < 2:
+            return None
+        arrived = [per_s for _, per_s in self._arrivals]
+        rise = 0.0
+        if len(arrived) >= SMOOTH_S:
+            # A step lies in one half of these seconds, and so is no rise that goes on.
+            middle = len(arrived) // 2
+            rise = max(0.0, min(arrived[-1] - arrived[middle], arrived[middle] - arrived[0])) / middle
+        units = self.service_s
+        return Surge(units * min(arrived[-2:]), units * rise, units * self._noise_per_s)
 
     def last(self, span_s: float, now_s: float) -> list[Load]:
         """The loads of the last `span_s`, the oldest first."""
@@ -157,6 +187,7 @@ class DemandWindow:
         return {
             "loads": [asdict(load) for load in self._loads],
             "arrivals": [list(pair) for pair in self._arrivals],
+            "noise_per_s": self._noise_per_s,
             "first_s": self.first_s,
             "service_s": self.service_s,
         }
@@ -167,6 +198,8 @@ class DemandWindow:
         assert isinstance(arrivals, list)
         self._loads = deque(Load(**load) for load in loads)
         self._arrivals = deque((float(at_s), float(arrived)) for at_s, arrived in arrivals)
+        noise_per_s = state.get("noise_per_s")
+        self._noise_per_s = float(noise_per_s) if isinstance(noise_per_s, int | float) else 0.0
         first_s, service_s = state["first_s"], state["service_s"]
         self.first_s = float(first_s) if isinstance(first_s, int | float) else None
         self.service_s = float(service_s) if isinstance(service_s, int | float) else None

@@ -1,16 +1,19 @@
 """How many replicas a served entity should have: decided every `DECIDE_EVERY_S` from the demand of the last minutes.
 
-    replicas = what is offered ÷ target per replica, up by the last 20 s, down by the highest of the last 5 min
+    replicas = what is offered ÷ target per replica, up by the last 20 s, down by the highest of the last 5 min or more
 
 **Inputs** A sample of the routers' sums each second (`demand_window.py`), the target per replica (the vertical axis's
 answer, in the demand's unit), how long a replica takes to become ready, and `now_s`.
 **Parameters** What is offered is the 90th percentile of the last `UP_WINDOW_S`: room for the load's own noise, however
-large that is, and none for two bad seconds. A cycle orders at most `GROWTH` times what there is, or `FIRST_STEP` more.
-A queue adds what drains it within readiness and window, at most `DRAIN_SHARE`. A rise that has gone on for as long as a
-start takes is followed so far ahead, by at most `LEAD_SHARE`. Down: at most a half every `DOWN_EVERY_S`, and only to a
-number that would have held the peak of the last `DOWN_WINDOW_S` with `MARGIN` to spare.
-**Trade-offs** An idle replica for five minutes costs less than a cold start. Down that was followed by a small up
-within `REGRET_S` was a mistake: the next waits twice as long, up to `LONGEST_HOLD_S`.
+large that is, and none for two bad seconds. Where all are full and a queue forms, two seconds in a row whose arrivals
+are above what runs by `SURPRISE` times their noise are believed at once, and their rise is followed ahead. A queue adds
+what drains it within readiness and window, at most `DRAIN_SHARE`. A rise that has gone on for as long as a start takes
+is followed so far ahead, by at most `LEAD_SHARE`. So an order is bound to the load; where arrivals are not known, to
+`GROWTH` times what there is or `FIRST_STEP` more. Down: at most a half every `DOWN_EVERY_S`, and only to a number that
+would have held the peak of the window down, `DOWN_WINDOW_S`, with `MARGIN` to spare.
+**Trade-offs** An idle replica for five minutes costs less than a cold start. An up within `REGRET_S` of a down says
+that the down was a mistake: the window down doubles, up to `LONGEST_HOLD_S`, so that load which comes in bursts finds
+what the last one needed; it is forgiven after `FORGIVEN_AFTER_S`.
 **Failure modes** No or old figures: hold, and say so. Some routers silent: those that report stand for all. Replicas
 that never become ready: the order stays what the load asks for, it never grows because nothing happens. Arrivals that
 are not known: the queue is demand, up to what runs, and nothing more is ordered while an order is under way.
@@ -35,14 +38,14 @@ DOWN_WINDOW_S = 300.0
 STALE_AFTER_S = 5.0
 GAP_S = 30.0  # without figures: the window down begins anew
 BUSY_SHARE = 0.9
-GROWTH = 3
+GROWTH = 3  # where arrivals are not known
+SURPRISE = 2.0  # times the noise of arrivals
 FIRST_STEP = 4
 DRAIN_SHARE = 0.2
 LEAD_SHARE = 0.5
 MARGIN = 0.05
 DOWN_EVERY_S = 60.0
 REGRET_S = 600.0
-SMALL = 1.25
 LONGEST_HOLD_S = 2400.0
 FORGIVEN_AFTER_S = 3600.0
 UNKNOWN_READINESS_S = 30.0
@@ -60,7 +63,7 @@ class Reason(StrEnum):
     STANDING_QUEUE = "a queue stands although nothing is starting"
     FROM_ZERO = "requests wait and there is no replica"
     STARTING = "more is needed, but what was ordered is still starting"
-    FEWER_HOLD = "fewer replicas would have held the peak of the last 5 min"
+    FEWER_HOLD = "fewer replicas would have held the peak of the window down"
     TO_ZERO = "no request came within the idle timeout"
     SETTLING = "fewer might do, but the last change is too recent"
     UNSEEN = "fewer might do, but the last 5 min were not all seen"
@@ -112,7 +115,7 @@ class Horizontal:
         self.limits = limits
         self._window = DemandWindow()
         self._budget = Budget(limits.replica_hours_per_day)
-        self._needs: list[tuple[float, float]] = []  # of the decisions of the last DOWN_WINDOW_S
+        self._needs: list[tuple[float, float]] = []  # of the decisions of the last `_hold_s`
         self._wanted = replicas
         self._seen_since_s: float | None = None  # without a gap
         self._busy_s: float | None = None  # when there was last something to do
@@ -162,9 +165,14 @@ class Horizontal:
         mean = sum(load.offered for load in recent) / len(recent)
         # What waits for the first replica comes in one burst; only its mean says what will follow.
         busy = self._window.offered_quantile(BUSY_SHARE, UP_WINDOW_S, now_s) if latest.ready else mean
+        ahead = 0.0
+        surge = self._window.surge() if latest.queued > 0 else None
+        if surge is not None and surge.units > latest.running + SURPRISE * surge.noise:
+            busy = max(busy, surge.units)
+            ahead = min(LEAD_SHARE * busy, surge.rise_per_s * min(readiness_s, UP_WINDOW_S))
         need = _Need(busy, Reason.LOAD if self._wanted else Reason.FROM_ZERO)
         span_s = min(DOWN_WINDOW_S, max(60.0, readiness_s))
-        ahead = min(LEAD_SHARE * busy, self._window.steady_rise_per_s(span_s, now_s) * readiness_s)
+        ahead = max(ahead, min(LEAD_SHARE * busy, self._window.steady_rise_per_s(span_s, now_s) * readiness_s))
         if ahead > 0:
             need = _Need(busy + ahead, Reason.RISE)
         service_s = self._window.service_s
@@ -191,10 +199,10 @@ class Horizontal:
         return last.running + min(last.running, *(load.queued for load in recent))
 
     def _note(self, need: float, now_s: float) -> float:
-        """The highest need of the last `DOWN_WINDOW_S`, this one included."""
+        """The highest need of the window down, this one included."""
         if not self._needs or now_s - self._needs[-1][0] > GAP_S or self._seen_since_s is None:
             self._seen_since_s = now_s
-        self._needs = [(at_s, units) for at_s, units in self._needs if at_s > now_s - DOWN_WINDOW_S]
+        self._needs = [(at_s, units) for at_s, units in self._needs if at_s > now_s - self._hold_s]
         self._needs.append((now_s, need))
         return max(units for _, units in self._needs)
 
@@ -210,6 +218,8 @@ class Horizontal:
         late_s = 2 * readiness_s + UP_WINDOW_S  # an order may get lost
         if self._wanted and latest.starting and not self._window.flow_known and now_s - self._up_s < late_s:
             return self._wanted, Reason.STARTING  # what is queued here would be ordered twice
+        if self._window.flow_known:
+            return desired, reason  # bound to the load by itself: what it adds to that are shares of it
         return min(desired, max(GROWTH * self._wanted, self._wanted + FIRST_STEP)), reason
 
     def _down(self, fewer: int, latest: Load, now_s: float, readiness_s: float) -> tuple[int, Reason]:
@@ -231,8 +241,7 @@ class Horizontal:
         if bounded != count:
             reason = Reason.BUDGET if bounded == ceiling < self.limits.max_replicas else Reason.LIMIT
         if bounded > self._wanted:
-            small = bounded <= max(self._wanted + 1, SMALL * self._wanted)
-            if self._going_down and small and now_s - self._down_s < REGRET_S:
+            if self._going_down and now_s - self._down_s < REGRET_S:
                 self._regret_s = now_s
                 self._hold_s = min(LONGEST_HOLD_S, 2 * self._hold_s)
             self._up_s, self._going_down = now_s, False
