@@ -297,3 +297,23 @@ def test_internal_routes_are_not_in_the_schema(http):
     schema = http.get("/openapi.json").json()
     assert not [path for path in schema["paths"] if path.startswith("/internal") or path == "/boom"]
     assert "422" not in str(schema["paths"])
+
+
+def test_routers_that_share_limits_are_told_what_each_may_take(http):
+    key = ["iris", 0, "endpoint", "", 100]
+
+    def report(router, number, *uses, joined=True):
+        told = {"router": router, "began": 1, "number": number, "joined": joined, "whole": not joined, "uses": uses}
+        return http.post("/internal/leases", json=told).json()
+
+    assert report(0, 1, joined=False)["whole"]  # the other may have more than its part
+    assert report(1, 1, joined=False)["joined"]
+    assert report(0, 2, joined=False) == {"joined": True, "whole": False, "grants": []}
+    assert report(0, 3, [key, 0, 50, 50, 50, 5000.0, 1])["grants"] == [[key, 0, 50, 50]]
+    ((_, number, share, _),) = report(1, 2)["grants"]
+    assert share == 1
+    assert report(1, 3, [key, number, share, 0, 0, 0.0, 0])["joined"]
+    ((_, number, share, _),) = report(0, 4, [key, 0, 50, 50, 50, 5000.0, 1])["grants"]
+    assert (number, share) == (1, 99)
+    refused = http.post("/internal/leases", content=b'{"router": "x"}')
+    assert (refused.status_code, refused.json()["error_code"]) == (400, "BAD_REQUEST")

@@ -20,6 +20,7 @@ from steelyard.control.operations import Operations
 from steelyard.control.reconcile import Reconciler
 from steelyard.control.snapshots import Snapshots
 from steelyard.control.store import Store
+from steelyard.policy.lease_book import LeaseBook
 from steelyard.settings import Settings
 from steelyard.substrate import LocalSubstrate
 
@@ -76,7 +77,8 @@ class LiveApi:
         )
         operations = Operations(self._settings, self.store, reconciler, events)
         calibrations = Calibrations(self._settings.calibrations_dir)
-        app = build_app(Parts(self._settings, operations, snapshots, substrate, instruments, calibrations))
+        leases = LeaseBook(2)
+        app = build_app(Parts(self._settings, operations, snapshots, substrate, instruments, calibrations, leases))
 
         @app.get("/boom", include_in_schema=False)
         async def boom() -> None:

@@ -40,8 +40,9 @@ def snapshot_of(
 class RouterProcess:
     """A started router; `settings`, `process`, `log` (a file) and what its sockets say."""
 
-    def __init__(self, settings: Settings, process: asyncio.subprocess.Process, log: Path) -> None:
+    def __init__(self, settings: Settings, process: asyncio.subprocess.Process, log: Path, index: int) -> None:
         self.settings = settings
+        self.index = index
         self.process = process
         self.log = log
         self.address = f"tcp:{settings.host}:{settings.port}"
@@ -50,7 +51,7 @@ class RouterProcess:
         return await ask(self.address, "POST", path, json.dumps(command).encode(), authorization=BEARER, **headers)
 
     async def admin(self, path: str) -> RawReply:
-        return await ask(self.settings.router_address(0), "GET", path)
+        return await ask(self.settings.router_address(self.index), "GET", path)
 
     async def ledger(self) -> dict[str, Any]:
         return json.loads((await self.admin("/ledger")).body)
@@ -80,7 +81,7 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def router_process(
-    home: Path, snapshot: Snapshot | None = None, *, pass_fds: tuple[int, ...] = (), **options: Any
+    home: Path, snapshot: Snapshot | None = None, *, index: int = 0, pass_fds: tuple[int, ...] = (), **options: Any
 ):
     """Start a router whose snapshot lies on disk; without control unless a test plays it. Ends it when left."""
     home.mkdir(exist_ok=True)
@@ -88,13 +89,13 @@ async def router_process(
     settings.sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
     if snapshot is not None:
         (home / SNAPSHOT_FILE).write_bytes(msgspec.json.encode(snapshot))
-    log = home / "router.log"
+    log = home / f"router-{index}.log"
     with log.open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "steelyard.router", "--index", "0",
+            sys.executable, "-m", "steelyard.router", "--index", str(index),
             env={**os.environ, **settings.to_env()}, stderr=stderr, pass_fds=pass_fds,
         )  # fmt: skip
-    router = RouterProcess(settings, process, log)
+    router = RouterProcess(settings, process, log, index)
     try:
         await _answering(router)
         yield router

@@ -34,6 +34,7 @@ from steelyard.control.snapshots import Snapshots
 from steelyard.control.store import Store
 from steelyard.errors import SteelyardError
 from steelyard.observe.logs import configure_logs, get_logger
+from steelyard.policy.lease_book import LeaseBook
 from steelyard.settings import Settings
 from steelyard.substrate import LocalSubstrate
 
@@ -71,7 +72,9 @@ async def serve(settings: Settings, substrate: LocalSubstrate | None = None) -> 
             reconciler.wake()
 
         calibrations = Calibrations(settings.calibrations_dir, on_kept=take)
-        app = build_app(Parts(settings, operations, snapshots, substrate, instruments, calibrations))
+        app = build_app(
+            Parts(settings, operations, snapshots, substrate, instruments, calibrations, LeaseBook(settings.routers))
+        )
         server = _Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=API_GRACE_S))
         ended = _end_signals(settings.lifeline_fd)
         async with asyncio.TaskGroup() as group:

@@ -1,8 +1,9 @@
 """One limit, several routers: each holds a share of it, decides alone, and the shares follow the demand.
 
-**Inputs** A `Report` of each router about once a `REPORT_EVERY_S`, the time, and which routers ended.
+**Inputs** What each router says of its use, a few times a second, the time, and which routers came or ended.
 **Parameters** `SPARE` = 2 % of the limit, split evenly, so that no router is left without; `DEMAND_S` = 5 s, over which
-demand is averaged; `NEED_S` = 60 s, for which an amount that was refused is looked out for; `REPORT_EVERY_S` = 0.5 s.
+demand is averaged; `NEED_S` = 60 s, for which an amount that was refused is looked out for; `LITTLE` = 0.5 % of the
+limit, for which nothing is moved; `MUCH` = 5 %, which is reported at once when it was given up.
 **Guarantees** A router takes no more within a minute than its share, and the shares never sum to more than the limit,
 whatever happens to messages: a share counts as given from before its grant is sent, and as given back only when its
 router has said so. What a router took within the last minute stays in its share until the minute is over. So no minute
@@ -10,11 +11,10 @@ sees more than the limit; only what requests cost beyond their estimates comes o
 **Trade-offs** A share moves within two reports of who has it and one of who gets it: until then a router may refuse
 what the others have left (it says to come back in a second). Split by demand, so that a client fares alike at every
 router; an amount that is larger than such a share gets one that it fits, the longest refused first.
-**Failure modes** Nothing is moved while the allocator is away: routers go on with the shares that they have. A router
-that ended keeps its share until somebody who knows says so (`remove`), and what it took until the minute is over. A new
-allocator moves nothing until every router that may have a share has reported, or is known to have ended.
+**Failure modes** Nothing is moved while the allocator is away: routers go on with the shares that they have. What a
+router that ended had counts as taken until the minute is over.
 
-Control has a `LeaseAllocator` per limit that several routers share, the routers a `Lease` each.
+A `LeaseAllocator` per limit stands in `lease_book.py`, each router's `Lease` of it in `lease_holder.py`.
 """
 
 from __future__ import annotations
@@ -22,51 +22,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import exp
 
+from steelyard.contracts.leases import LeaseGrant, LeaseUse, LimitKey
 from steelyard.policy.token_bucket import WINDOW_S, Bucket
 
 SPARE = 0.02
 DEMAND_S = 5.0
 NEED_S = 60.0
-REPORT_EVERY_S = 0.5
+MUCH = 0.05  # of the limit: somebody waits for it
+LITTLE = 0.005  # of the limit: no reason to move anything
+IDLE_DEMAND = 0.01  # less than that within a minute is none
 _MAX_UNCONFIRMED = 64
-
-
-class Report:
-    """What a router says of its share. `number` and `confirms` tell old ones from new."""
-
-    __slots__ = ("confirms", "demand", "need", "number", "router", "share", "taken", "taken_total")
-
-    def __init__(
-        self,
-        *,
-        router: str,
-        number: int,
-        confirms: int,
-        share: int,
-        taken: int,
-        taken_total: int,
-        demand: float,
-        need: int,
-    ) -> None:
-        self.router = router  # of one incarnation: a process that is started again has another name
-        self.number = number  # rises with every report
-        self.confirms = confirms  # number of the last grant that was followed
-        self.share = share  # the most that it may have taken in a minute from now on, without another grant
-        self.taken = taken  # in the last minute
-        self.taken_total = taken_total  # ever
-        self.demand = demand  # wanted per minute, what was refused included
-        self.need = need  # the largest amount that was refused of late; 0: none was
-
-
-class Grant:
-    """The answer to a report: the router's share from now on, and what the others have not taken of theirs."""
-
-    __slots__ = ("elsewhere", "number", "share")
-
-    def __init__(self, number: int, share: int, elsewhere: int) -> None:
-        self.number = number
-        self.share = share
-        self.elsewhere = elsewhere
 
 
 class Lease:
@@ -74,68 +39,93 @@ class Lease:
 
     __slots__ = (
         "_asked_before",
-        "_bucket",
         "_confirms",
+        "_confirms_told",
         "_demand",
+        "_looked_s",
         "_need",
         "_need_until_s",
         "_need_until_total",
-        "_number",
-        "_reported_s",
-        "_router",
-        "_share",
+        "_told_active",
+        "bucket",
+        "key",
+        "share",
+        "told_s",
     )
 
-    def __init__(self, router: str, bucket: Bucket, share: int) -> None:
-        """`share`: as the allocator was told, 0 for a router that joins later."""
-        self._router = router
-        self._bucket = bucket
-        self._share = share
-        self._number = 0
+    def __init__(self, key: LimitKey, bucket: Bucket, share: int) -> None:
+        """`share`: as the allocator takes it to be."""
+        self.key = key
+        self.share = share
+        self.told_s: float | None = None  # when it was last reported
         self._confirms = 0
+        self._confirms_told = 0
         self._demand = 0.0
         self._need = 0
         self._need_until_s = 0.0
         self._need_until_total = 0  # or until so much was taken
-        self._asked_before = bucket.asked_total
-        self._reported_s: float | None = None
-        bucket.share = share
+        self._looked_s: float | None = None
+        self._told_active = True
+        self.adopt(bucket)
 
-    def report(self, now_s: float) -> Report:
-        bucket = self._bucket
+    def adopt(self, bucket: Bucket) -> None:
+        """Keep that bucket within the share from now on."""
+        self.bucket = bucket
+        self._asked_before = bucket.asked_total
+        bucket.opener = None
+        bucket.share = self.share
+
+    @property
+    def has_news(self) -> bool:
+        """Since the last report something was asked for, or a grant was followed."""
+        return self._confirms > self._confirms_told or self.bucket.asked_total != self._asked_before
+
+    @property
+    def was_active(self) -> bool:
+        """The last report said that something is in use, which has to be corrected when it is not any more."""
+        return self._told_active
+
+    def report(self, now_s: float) -> LeaseUse:
+        bucket = self.bucket
         bucket.room(now_s)
         self._look_back(now_s)
-        self._number += 1
-        return Report(
-            router=self._router,
-            number=self._number,
-            confirms=self._confirms,
-            share=max(self._share, bucket.taken),
-            taken=bucket.taken,
-            taken_total=bucket.taken_total,
-            demand=max(self._demand, float(bucket.taken)),
-            need=self._need,
+        demand = 0.0 if self._demand < IDLE_DEMAND else self._demand
+        self._told_active = bool(demand or bucket.taken or self._need)
+        self._confirms_told = self._confirms
+        self.told_s = now_s
+        return LeaseUse(
+            self.key,
+            self._confirms,
+            max(self.share, bucket.taken),
+            bucket.taken,
+            bucket.taken_total,
+            max(demand, float(bucket.taken)),
+            self._need,
         )
 
-    def follow(self, grant: Grant) -> None:
-        """Take a grant as the share; an older one than the last changes nothing."""
-        if grant.number <= self._confirms:
-            return
+    def follow(self, grant: LeaseGrant) -> bool:
+        """Take a grant as the share; an older one than the last changes nothing. True if it took much away."""
+        if grant.number < self._confirms:
+            return False
+        self.bucket.elsewhere = grant.elsewhere
+        if grant.number == self._confirms:
+            return False
+        gave_up = self.share - grant.share
         self._confirms = grant.number
-        self._share = self._bucket.share = grant.share
-        self._bucket.elsewhere = grant.elsewhere
+        self.share = self.bucket.share = grant.share
+        return gave_up > MUCH * self.key.per_minute
 
     def _look_back(self, now_s: float) -> None:
         """What was wanted since the last report."""
-        asked = self._bucket.asked_total
-        if self._reported_s is not None and now_s > self._reported_s:
-            passed_s = now_s - self._reported_s
+        bucket = self.bucket
+        asked = bucket.asked_total
+        if self._looked_s is not None and now_s > self._looked_s:
+            passed_s = now_s - self._looked_s
             per_minute = (asked - self._asked_before) * WINDOW_S / passed_s
             self._demand += (per_minute - self._demand) * (1 - exp(-passed_s / DEMAND_S))
-        if self._reported_s is None or now_s > self._reported_s:
-            self._reported_s = now_s
+        if self._looked_s is None or now_s > self._looked_s:
+            self._looked_s = now_s
             self._asked_before = asked
-        bucket = self._bucket
         refused, bucket.refused = bucket.refused, 0
         if now_s >= self._need_until_s or bucket.taken_total >= self._need_until_total:
             self._need = 0
@@ -150,13 +140,11 @@ class _Holder:
 
     __slots__ = (
         "committed",
-        "confirms",
         "demand",
         "heard",
         "need",
         "needs_since_s",
         "number",
-        "seen",
         "shadow",
         "taken_total",
         "unconfirmed",
@@ -165,8 +153,6 @@ class _Holder:
     def __init__(self, committed: int) -> None:
         self.committed = committed  # no less than it may believe to have
         self.heard = False
-        self.seen = 0  # number of its newest report
-        self.confirms = 0
         self.number = 0  # of the newest grant
         self.unconfirmed: dict[int, int] = {}  # grants that it may follow or not: number → share
         self.demand = 0.0
@@ -175,29 +161,23 @@ class _Holder:
         self.taken_total = 0
         self.shadow = Bucket(0)  # what it took, never earlier than it did
 
-    def hear(self, report: Report, now_s: float) -> bool:
-        """Take note of a report; False for one that an earlier one has overtaken."""
-        if report.number <= self.seen:
-            return False
-        self.seen = report.number
+    def hear(self, use: LeaseUse, now_s: float) -> None:
         shadow = self.shadow
         shadow.room(now_s)
-        new = report.taken_total - self.taken_total if self.heard else report.taken
-        shadow.take(max(new, report.taken - shadow.taken), now_s)
-        shadow.give_back_oldest(shadow.taken - report.taken)  # it came back, or was given back
+        new = use.taken_total - self.taken_total if self.heard else use.taken
+        shadow.take(max(new, use.taken - shadow.taken), now_s)
+        shadow.give_back_oldest(shadow.taken - use.taken)  # it came back, or was given back
         self.heard = True
-        self.taken_total = report.taken_total
-        self.confirms = report.confirms
-        self.number = max(self.number, report.confirms)
-        self.unconfirmed = {number: share for number, share in self.unconfirmed.items() if number > report.confirms}
-        self.committed = max(report.share, *self.unconfirmed.values()) if self.unconfirmed else report.share
-        self.demand = report.demand
-        if not report.need:
+        self.taken_total = use.taken_total
+        self.number = max(self.number, use.confirms)
+        self.unconfirmed = {number: share for number, share in self.unconfirmed.items() if number > use.confirms}
+        self.committed = max([use.share, *self.unconfirmed.values()])
+        self.demand = use.demand
+        if not use.need:
             self.need = 0
         elif not self.need:
             self.needs_since_s = now_s
-        self.need = report.need
-        return True
+        self.need = use.need
 
     def grant(self, share: int) -> None:
         self.number += 1
@@ -206,41 +186,33 @@ class _Holder:
 
 
 class LeaseAllocator:
-    """The shares of one limit."""
+    """The shares of one limit, by router. Reports must come in the order in which they were made."""
 
-    __slots__ = ("_gone", "_holders", "limit")
+    __slots__ = ("_gone", "_holders", "_key", "_routers")
 
-    def __init__(self, limit: int, shares: Mapping[str, int | None]) -> None:
-        """`shares`: of the routers that there are; None where it is not known, and nothing moves until it is."""
-        self.limit = limit
-        self._holders = {router: _Holder(share or 0) for router, share in shares.items()}
-        for router, share in shares.items():
-            self._holders[router].heard = share is not None
+    def __init__(self, key: LimitKey, routers: int, shares: Mapping[int, int]) -> None:
+        """`routers`: how many there should be; `shares`: of those that there are."""
+        self._key = key
+        self._routers = routers
+        self._holders = {router: _Holder(share) for router, share in shares.items()}
         self._gone: list[Bucket] = []
 
-    def shares(self) -> dict[str, int]:
+    def shares(self) -> dict[int, int]:
         """What each router may have, at most."""
         return {router: holder.committed for router, holder in self._holders.items()}
 
-    def report(self, report: Report, now_s: float) -> Grant | None:
-        """Take note of a report, and answer it; None for one that came late."""
-        holder = self._holders.get(report.router)
-        if holder is None:
-            holder = self._holders[report.router] = _Holder(0)
-        if not holder.hear(report, now_s):
-            return None
-        share = holder.committed
-        if len(holder.unconfirmed) >= _MAX_UNCONFIRMED:  # it hears nothing: say the last again
-            share = holder.unconfirmed[holder.number]
-        else:
-            if all(other.heard for other in self._holders.values()):
-                share = min(self._targets()[report.router], share + max(0, self._free(now_s)))
-            holder.grant(share)
-        taken = sum(other.shadow.taken for other in self._holders.values()) + self._gone_taken(now_s)
-        room_here = share - holder.shadow.taken
-        return Grant(holder.number, share, max(0, self.limit - taken - max(0, room_here)))
+    def add(self, router: int, share: int) -> None:
+        """A router came, with such a share."""
+        self._holders[router] = _Holder(share)
 
-    def remove(self, router: str, now_s: float) -> None:
+    def set_aside(self, amount: int, now_s: float) -> None:
+        """So much may have been taken in the last minute, by whom nobody can ask any more."""
+        if amount > 0:
+            bucket = Bucket(0)
+            bucket.take(amount, now_s)
+            self._gone.append(bucket)
+
+    def remove(self, router: int, now_s: float) -> None:
         """That router has ended: its share is free, but for what it may have taken in the last minute."""
         holder = self._holders.pop(router, None)
         if holder is None:
@@ -250,8 +222,49 @@ class LeaseAllocator:
         shadow.take(holder.committed - shadow.taken, now_s)
         self._gone.append(shadow)
 
+    def report(self, router: int, use: LeaseUse, now_s: float) -> LeaseGrant:
+        """Take note of a router's use, and answer it."""
+        self._holders[router].hear(use, now_s)
+        return self.offer(router, now_s)
+
+    def offer(self, router: int, now_s: float) -> LeaseGrant:
+        """The share that a router is to have from now on, as far as it is free."""
+        holder = self._holders[router]
+        share = min(self._targets()[router], holder.committed + max(0, self._free(now_s)))
+        latest = holder.unconfirmed.get(holder.number, holder.committed)
+        if share != latest and len(holder.unconfirmed) < _MAX_UNCONFIRMED:
+            holder.grant(share)
+        else:
+            share = latest  # that it may have heard or not
+        taken = sum(other.shadow.taken for other in self._holders.values()) + self._gone_taken(now_s)
+        room_here = share - holder.shadow.taken
+        elsewhere = max(0, self._key.per_minute - taken - max(0, room_here))
+        return LeaseGrant(self._key, holder.number, share, elsewhere)
+
+    def too_much(self) -> list[int]:
+        """The routers that have more than they are to have, or may have it: they must be told."""
+        targets = self._targets()
+        return [router for router, holder in self._holders.items() if holder.committed > targets[router]]
+
+    def uneven(self) -> list[int]:
+        """The routers that have another share than their even one, or may have it."""
+        found = []
+        for router, holder in self._holders.items():
+            if holder.unconfirmed or holder.committed != even_share(self._key.per_minute, router, self._routers):
+                found.append(router)
+        return found
+
+    def is_idle(self, now_s: float) -> bool:
+        """Nobody took anything in the last minute, nor wants to."""
+        for holder in self._holders.values():
+            holder.shadow.room(now_s)
+            if holder.demand or holder.need or holder.shadow.taken:
+                return False
+        return not self._gone_taken(now_s)
+
     def _free(self, now_s: float) -> int:
-        return self.limit - sum(holder.committed for holder in self._holders.values()) - self._gone_taken(now_s)
+        committed = sum(holder.committed for holder in self._holders.values())
+        return self._key.per_minute - committed - self._gone_taken(now_s)
 
     def _gone_taken(self, now_s: float) -> int:
         for bucket in self._gone:
@@ -259,24 +272,31 @@ class LeaseAllocator:
         self._gone = [bucket for bucket in self._gone if bucket.taken]
         return sum(bucket.taken for bucket in self._gone)
 
-    def _targets(self) -> dict[str, int]:
+    def _targets(self) -> dict[int, int]:
         """The limit split by demand: what each wants and an even part of the rest, or all in proportion."""
         holders = self._holders
+        limit = self._key.per_minute
         demand = sum(holder.demand for holder in holders.values())
-        scale = min(1.0, (1 - SPARE) * self.limit / demand) if demand else 1.0
-        even = (self.limit - scale * demand) / len(holders)
+        if not demand and not any(holder.need for holder in holders.values()):
+            return {router: even_share(limit, router, self._routers) for router in holders}
+        scale = min(1.0, (1 - SPARE) * limit / demand) if demand else 1.0
+        even = (limit - scale * demand) / len(holders)
         wanted = {router: scale * holder.demand + even for router, holder in holders.items()}
         floors = dict.fromkeys(holders, 0)
-        left = self.limit
+        left = limit
         for router, holder in sorted(holders.items(), key=lambda pair: pair[1].needs_since_s):
             if wanted[router] < holder.need <= left:
                 floors[router] = holder.need
                 left -= holder.need
         more = {router: max(0.0, wanted[router] - floors[router]) for router in holders}
-        return {router: floors[router] + part for router, part in _apportion(left, more).items()}
+        targets = {router: floors[router] + part for router, part in _apportion(left, more).items()}
+        for router, holder in holders.items():
+            if not floors[router] and abs(targets[router] - holder.committed) < LITTLE * limit:
+                targets[router] = holder.committed
+        return targets
 
 
-def _apportion(total: int, weights: Mapping[str, float]) -> dict[str, int]:
+def _apportion(total: int, weights: Mapping[int, float]) -> dict[int, int]:
     """Whole numbers that sum to `total`, in proportion to the weights (largest remainders)."""
     sum_of_weights = sum(weights.values())
     exact = {
@@ -284,12 +304,12 @@ def _apportion(total: int, weights: Mapping[str, float]) -> dict[str, int]:
         for name, weight in weights.items()
     }
     parts = {name: int(value) for name, value in exact.items()}
-    missing = total - sum(parts.values())
+    missing = max(0, total - sum(parts.values()))
     for name in sorted(exact, key=lambda name: (parts[name] - exact[name], name))[:missing]:
         parts[name] += 1
     return parts
 
 
-def even_shares(limit: int, routers: int) -> list[int]:
-    """What routers begin with."""
-    return [limit // routers + (place < limit % routers) for place in range(routers)]
+def even_share(limit: int, router: int, routers: int) -> int:
+    """A router's part of a limit while nobody says otherwise."""
+    return limit // routers + (router < limit % routers)

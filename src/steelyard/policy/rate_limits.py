@@ -18,7 +18,7 @@ The router has one `Limiter` per endpoint, and asks it before it lets a request 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
@@ -86,6 +86,10 @@ class Spent:
         return f"It alone may take {amount:,g}, which is above the {self.limit}."
 
 
+BucketSource = Callable[[RateLimit, str, Bucket | None], Bucket]
+"""Gives the bucket of a limit that is shared with others, and whose it is: the one before it, or another."""
+
+
 class _Limited:
     """A limit and its bucket, of one user, group or endpoint."""
 
@@ -127,11 +131,12 @@ class Reservation:
 
 
 class Limiter:
-    """The limits of one endpoint. False when there are none."""
+    """The limits of one endpoint. False when there are none. `source`: where others share them."""
 
-    __slots__ = ("_by_group", "_by_user", "_endpoint", "_everyone", "_groups", "_users")
+    __slots__ = ("_by_group", "_by_user", "_endpoint", "_everyone", "_groups", "_source", "_users")
 
-    def __init__(self, limits: Iterable[RateLimit] = ()) -> None:
+    def __init__(self, limits: Iterable[RateLimit] = (), source: BucketSource | None = None) -> None:
+        self._source = source
         self._endpoint: list[_Limited] = []
         self._groups: dict[str, list[_Limited]] = {}
         self._users: OrderedDict[str, list[_Limited]] = OrderedDict()  # who asked longest ago first
@@ -172,10 +177,10 @@ class Limiter:
             elif limit.scope is Scope.USER:
                 self._everyone[limit.kind] = limit
         endpoint = [limit for limit in chosen.values() if limit.scope is Scope.ENDPOINT]
-        self._endpoint = _limited(endpoint, self._endpoint)
-        self._groups = {name: _limited(own, self._groups.get(name, [])) for name, own in groups.items()}
+        self._endpoint = self._limited(endpoint, "", self._endpoint)
+        self._groups = {name: self._limited(own, name, self._groups.get(name, [])) for name, own in groups.items()}
         for user, before in self._users.items():
-            self._users[user] = _limited(self._limits_of(user), before)
+            self._users[user] = self._limited(self._limits_of(user), user, before)
 
     def reserve(self, user: str, groups: Sequence[str], amounts: Amounts, now_s: float) -> Reservation | Spent:
         """Take `amounts` from all buckets that apply, or nothing from any."""
@@ -204,12 +209,18 @@ class Limiter:
                 return one.bucket
         return None
 
+    def buckets(self) -> Iterator[Bucket]:
+        """All that are in use."""
+        for found in (self._endpoint, *self._groups.values(), *self._users.values()):
+            for one in found:
+                yield one.bucket
+
     def _applying(self, user: str, groups: Sequence[str]) -> list[_Limited]:
         limited = list(self._endpoint)
         if self._everyone or user in self._by_user:
             own = self._users.get(user)
             if own is None:
-                own = self._users[user] = _limited(self._limits_of(user), [])
+                own = self._users[user] = self._limited(self._limits_of(user), user, [])
                 if len(self._users) > MAX_USERS:
                     self._users.popitem(last=False)
             else:
@@ -223,22 +234,26 @@ class Limiter:
     def _limits_of(self, user: str) -> list[RateLimit]:
         return list({**self._everyone, **self._by_user.get(user, {})}.values())
 
+    def _limited(self, limits: list[RateLimit], whose: str, before: list[_Limited]) -> list[_Limited]:
+        """Each limit with its bucket, the one that counted its kind before if there is one."""
+        buckets = {one.limit.kind: one.bucket for one in before}
+        found = []
+        for limit in limits:
+            bucket = buckets.get(limit.kind)
+            if bucket is None or bucket.limit != limit.per_minute:
+                if self._source is not None:
+                    bucket = self._source(limit, whose, bucket)
+                elif bucket is None:
+                    bucket = Bucket(limit.per_minute)
+                bucket.limit = limit.per_minute
+            found.append(_Limited(limit, bucket))
+        return found
+
 
 def _of(amounts: Amounts, kind: Kind) -> int:
     if kind is Kind.TOKENS:
         return amounts[Kind.INPUT_TOKENS] + amounts[Kind.OUTPUT_TOKENS]
     return amounts[kind]
-
-
-def _limited(limits: list[RateLimit], before: list[_Limited]) -> list[_Limited]:
-    """Each limit with its bucket, the one that counted its kind before if there is one."""
-    buckets = {one.limit.kind: one.bucket for one in before}
-    found = []
-    for limit in limits:
-        bucket = buckets.get(limit.kind) or Bucket(limit.per_minute)
-        bucket.limit = limit.per_minute
-        found.append(_Limited(limit, bucket))
-    return found
 
 
 def _is_longer(one: Spent, other: Spent) -> bool:

@@ -16,6 +16,7 @@ more, all that was taken counts as taken now. Neither ever makes room.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 WINDOW_S: Final = 60.0
@@ -25,15 +26,27 @@ _KEPT_SLOTS: Final = int(WINDOW_S / SLOT_S) + 1  # with it a slot is over when i
 
 
 class Bucket:
-    """`limit` may be changed at any time, and so may `share` and `elsewhere`, by who hands out shares."""
+    """`limit` may be changed at any time, and so may `share`, `elsewhere` and `opener`, by who hands out shares."""
 
-    __slots__ = ("_by_slot", "_slot", "asked_total", "elsewhere", "limit", "refused", "share", "taken", "taken_total")
+    __slots__ = (
+        "_by_slot",
+        "_slot",
+        "asked_total",
+        "elsewhere",
+        "limit",
+        "opener",
+        "refused",
+        "share",
+        "taken",
+        "taken_total",
+    )
 
     def __init__(self, limit: int) -> None:
         self._by_slot: dict[int, int] = {}  # taken, the oldest slot first
         self._slot = 0  # the newest one seen
         self.limit = limit
         self.share: int | None = None  # of the limit, that may be taken here; None: all of it
+        self.opener: Callable[[Bucket], None] | None = None  # is asked for a larger share when there is no room
         self.elsewhere = 0  # what others seem to have left of theirs
         self.taken = 0  # in the last minute, as of the last call with the time
         self.taken_total = 0  # ever, what was given back included
@@ -51,6 +64,11 @@ class Bucket:
         self.asked_total += amount
         if self.room(now_s) >= amount:
             return True
+        opener = self.opener
+        if opener is not None:
+            opener(self)
+            if self.room(now_s) >= amount:
+                return True
         self.refused = max(self.refused, amount)
         return False
 

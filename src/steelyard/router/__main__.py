@@ -49,7 +49,7 @@ async def _serve(settings: Settings, index: int) -> None:
     _watch_lifeline(loop, settings.lifeline_fd, stop.set)
     settings.sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    router = Router(settings, Random())
+    router = Router(settings, Random(), index)
     feed = SnapshotFeed(router.control_pool, settings.home / SNAPSHOT_FILE, index, router.apply, router.note_control)
     feed.load()
     admin = HttpServer(Admin(router).handle, HttpLimits(), idle_timeouts=False)
@@ -61,6 +61,8 @@ async def _serve(settings: Settings, index: int) -> None:
     _keep_collections_rare()
     async with asyncio.TaskGroup() as tasks:
         background = [tasks.create_task(feed.run()), tasks.create_task(_sweep(router))]
+        if router.leases is not None:
+            background.append(tasks.create_task(router.leases.run()))
         await stop.wait()
         log.info("router_draining", in_flight=router.ledger.in_flight, queued=router.totals.requests)
         router.draining = True

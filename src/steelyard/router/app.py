@@ -34,6 +34,7 @@ from steelyard.router.exchange import Exchange
 from steelyard.router.forward import Forward, is_for_control
 from steelyard.router.identity import Identity
 from steelyard.router.inbound import Inbound, new_request_id, read_authorization, read_inbound
+from steelyard.router.leases import Leases
 from steelyard.router.measures import NO_ENDPOINT, RATE_LIMIT, RouterMeasures
 from steelyard.router.models import get_model, list_models
 from steelyard.router.open_inference import describe
@@ -54,9 +55,9 @@ JSON: Final = [(b"content-type", b"application/json")]
 
 
 class Router:
-    """One per process, on its loop. `rng` breaks ties and splits traffic."""
+    """One per process, on its loop. `rng` breaks ties and splits traffic; `index` is its place among the routers."""
 
-    def __init__(self, settings: Settings, rng: Random) -> None:
+    def __init__(self, settings: Settings, rng: Random, index: int = 0) -> None:
         self.settings = settings
         self.loop = asyncio.get_running_loop()
         self.ledger = Ledger()
@@ -67,6 +68,10 @@ class Router:
         self.dispatcher = Dispatcher(self.totals, self.identity, settings.queue_limit, rng)
         self.live: set[Exchange | Forward] = set()
         self.control_pool = Pool(settings.control_address)
+        self.leases: Leases | None = None
+        if settings.routers > 1:
+            self.leases = Leases(self.table, self.control_pool, index, settings.routers)
+            self.table.source_of = self.leases.source_of
         self.draining = False
         self._random = rng.random
         self._timeout_s = settings.request_timeout_s

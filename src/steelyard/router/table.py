@@ -7,6 +7,7 @@ loop touches it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
 from typing import Final
@@ -15,7 +16,7 @@ from steelyard.contracts.snapshot import CostView, EndpointView, ReplicaView, Se
 from steelyard.observe.logs import get_logger
 from steelyard.policy.admission import SettleRate
 from steelyard.policy.ledger import Account, Ledger
-from steelyard.policy.rate_limits import Limiter, RateLimit
+from steelyard.policy.rate_limits import BucketSource, Limiter, RateLimit
 from steelyard.policy.routing import Candidate, Chooser
 from steelyard.policy.traffic import pick_by_share
 from steelyard.policy.units import GUESS, TERMS, CostModel, LinearCost
@@ -83,9 +84,10 @@ class Entity:
 
 
 class Endpoint:
-    __slots__ = ("entities", "gone", "limiter", "limits", "measures", "name", "shares", "stopped", "view")
+    __slots__ = ("_source", "entities", "gone", "limiter", "limits", "measures", "name", "shares", "stopped", "view")
 
-    def __init__(self, name: str, measures: EndpointMeasures) -> None:
+    def __init__(self, name: str, measures: EndpointMeasures, source: BucketSource | None) -> None:
+        self._source = source
         self.name = name
         self.measures = measures
         self.view: EndpointView
@@ -111,7 +113,7 @@ class Endpoint:
         if not limits:
             self.limiter = None
         elif self.limiter is None:
-            self.limiter = Limiter(limits)
+            self.limiter = Limiter(limits, self._source)
         else:
             self.limiter.replace(limits)
 
@@ -140,6 +142,7 @@ class RoutingTable:
         self._measures = measures
         self._totals = totals
         self._choosers = choosers
+        self.source_of: Callable[[str], BucketSource] | None = None  # by endpoint: where other routers share its limits
         self._replicas: dict[str, Replica] = {}
         self.version: int | None = None  # None: no snapshot yet
         self.endpoints: dict[str, Endpoint] = {}
@@ -159,7 +162,8 @@ class RoutingTable:
         for view in snapshot.endpoints:
             endpoint = self.endpoints.get(view.name)
             if endpoint is None:
-                endpoint = Endpoint(view.name, self._measures.endpoint(view.name))
+                source = None if self.source_of is None else self.source_of(view.name)
+                endpoint = Endpoint(view.name, self._measures.endpoint(view.name), source)
             endpoint.limit(limits[view.name])
             self._update(endpoint, view, replicas, pools)
             endpoints[view.name] = endpoint

@@ -1,13 +1,18 @@
-"""What only the platform's own processes ask, on control's socket: the snapshot, the first token, signs of life.
+"""What only the platform's own processes ask, on control's socket: the snapshot, shares of rate limits, signs of life.
 
 The router refuses `/internal` to clients.
 """
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+import time
 
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from steelyard.contracts.leases import LeaseReport
 from steelyard.control.api.parts import Given
+from steelyard.errors import BadRequest
 
 internal = APIRouter(include_in_schema=False)
 
@@ -30,6 +35,17 @@ async def routers(parts: Given) -> dict[str, bool]:
     """Whether every router has applied the current snapshot."""
     version = parts.snapshots.version
     return {"up_to_date": version > 0 and parts.snapshots.released(version)}
+
+
+@internal.post("/internal/leases")
+async def leases(request: Request, parts: Given) -> Response:
+    """What a router uses of the limits that routers share, answered by what it may, as `contracts.leases` says."""
+    try:
+        report = msgspec.json.decode(await request.body(), type=LeaseReport)
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"The report cannot be read: {error}.") from error
+    answer = parts.leases.report(report, time.monotonic())
+    return Response(msgspec.json.encode(answer), media_type="application/json")
 
 
 @internal.get("/livez")

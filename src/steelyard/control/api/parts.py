@@ -12,6 +12,7 @@ from steelyard.control.calibrations import Calibrations
 from steelyard.control.instruments import Instruments
 from steelyard.control.operations import Operations
 from steelyard.control.snapshots import Snapshots
+from steelyard.policy.lease_book import LeaseBook
 from steelyard.settings import Settings
 from steelyard.substrate import LocalSubstrate
 
@@ -29,6 +30,7 @@ class Parts:
     substrate: LocalSubstrate
     instruments: Instruments
     calibrations: Calibrations
+    leases: LeaseBook
 
 
 def _parts(request: Request) -> Parts:
