@@ -1,4 +1,4 @@
-"""`steelyard simulate routing`: the routing policies side by side, on a virtual clock, with a scorecard.
+"""`steelyard simulate`: `autoscaling` in a module of its own, and here `routing`, the policies side by side.
 
 Thin: it reads options, runs `steelyard.simulate` and shows what came of it. It talks to no platform.
 """
@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steelyard.cli.choices import among
 from steelyard.cli.failures import CliError, usage_error
+from steelyard.cli.simulate_autoscaling import autoscaling
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,6 +32,9 @@ simulate = typer.Typer(
 @simulate.callback()
 def _root() -> None:
     """Run the platform's decisions on a virtual clock, against simulated replicas."""
+
+
+simulate.command()(autoscaling)
 
 
 @simulate.command()
@@ -60,10 +65,10 @@ def routing(
     try:
         speed = BatchSpeed() if model is None else BatchSpeed.from_json(model)
         found = available(traces, seed=1)
-        wanted = _among(trace, list(found), "trace")
+        wanted = among(trace, list(found), "trace")
         matrix = Matrix(
             replicas=[int(part) for part in replicas.split(",")],
-            policies=_among(policy, list(POLICIES), "policy"),
+            policies=among(policy, list(POLICIES), "policy"),
             utilisation=utilisation,
             share=share,
             requests_per_replica=requests,
@@ -86,13 +91,6 @@ def routing(
     console.print(_table(all_scores))
     for line in _lost(standing):
         console.print(line, highlight=False)
-
-
-def _among(chosen: list[str] | None, known: list[str], what: str) -> list[str]:
-    unknown = sorted(set(chosen or ()) - set(known))
-    if unknown:
-        raise ValueError(f"No {what} is named {', '.join(unknown)}. Known: {', '.join(known)}.")
-    return [name for name in known if not chosen or name in chosen]
 
 
 def _told(cell: Scaled) -> None:
