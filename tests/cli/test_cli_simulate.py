@@ -1,5 +1,6 @@
-"""`steelyard simulate routing` runs a small comparison in seconds, and its last JSON line is the verdict."""
+"""`steelyard simulate` runs small comparisons in seconds, and their last JSON line is the verdict."""
 
+import csv
 import json
 import time
 from pathlib import Path
@@ -54,4 +55,46 @@ def test_the_table_fits_and_plots_are_written(tmp_path: Path, capsys: pytest.Cap
 )
 def test_wrong_options_are_named(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["simulate", "routing", *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_autoscaling_ends_with_its_verdict_and_writes_scores_and_plots(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    chosen = ["--load", "step", "--autoscaler", "steelyard", "--autoscaler", "hpa-cpu", "--autoscaler", "static-peak"]
+    assert run(["simulate", "autoscaling", *chosen, "--json", "--out", str(tmp_path)]) == 0
+    *scores, last = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [score["autoscaler"] for score in scores] == ["steelyard", "hpa-cpu", "static-peak"]
+    ours, hpa, _ = scores
+    assert last["rejections_vs_best_conventional"] == pytest.approx(ours["rejected"] / hpa["rejected"])
+    assert last["saved_vs_static_peak"] is None  # no bursty load was asked for
+    assert last["lost"] == []
+    rows = list(csv.DictReader((tmp_path / "scores.csv").open()))
+    assert [float(row["rejected"]) for row in rows] == pytest.approx([s["rejected"] for s in scores], rel=1e-5)
+    assert (tmp_path / "step.png").stat().st_size > 10_000
+
+
+def test_the_table_of_autoscalers_fits_and_names_what_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = ["--load", "step", "--autoscaler", "steelyard", "--autoscaler", "knative-kpa"]
+    assert run(["simulate", "autoscaling", *chosen]) == 0
+    table, _, after = capsys.readouterr().out.partition("\nLost")
+    assert max(map(len, table.splitlines())) <= 80
+    assert "…" not in table
+    assert "step: knative-kpa missed" in after
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--load", "none"], "No load is named none"),
+        (["--autoscaler", "best"], "No autoscaler is named best"),
+        (["--days", "0"], "above 0"),
+        (["--traces", "/nonexistent"], "No trace in"),
+    ],
+)
+def test_wrong_options_of_autoscaling_are_named(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["simulate", "autoscaling", *options]) == 2
     assert said in capsys.readouterr().err

@@ -69,14 +69,16 @@ class Instant:
         self._needs: deque[tuple[float, int]] = deque()  # of the window, each above all that came later
 
     def wanted(self, now_s: float, seen: Seen | None) -> int:
-        need = self._site.min_replicas if seen is None else math.ceil(seen.arrived / self._site.per_s - 1e-9)
         needs = self._needs
+        if seen is None:
+            return needs[0][1] if needs else self._site.replicas
+        need = max(self._site.min_replicas, math.ceil(seen.arrived / self._site.per_s - 1e-9))
         while needs and needs[-1][1] <= need:
             needs.pop()
         needs.append((now_s, need))
         while needs[0][0] <= now_s - DOWN_WINDOW_S:
             needs.popleft()
-        return min(max(needs[0][1], self._site.min_replicas), self._site.max_replicas)
+        return min(needs[0][1], self._site.max_replicas)
 
 
 class _Fixed:

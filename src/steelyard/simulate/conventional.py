@@ -196,17 +196,17 @@ class KedaQueue:
         self._site = site
         self._rule = _Stabilised(site)
         self._next_s = SYNC_S
-        self._polled = 0.0
+        self._polled: float | None = None
         self._polled_s = -math.inf
         self._active_s = 0.0
-        self._last: Seen | None = None
 
     def wanted(self, now_s: float, seen: Seen | None) -> int:
-        self._last = seen if seen is not None else self._last
-        if self._last is not None and seen is not None and now_s - self._polled_s >= KEDA_POLL_S:
+        if seen is not None and now_s - self._polled_s >= KEDA_POLL_S:
             self._polled, self._polled_s = seen.running + seen.queued, now_s
             if self._polled > 0:
                 self._active_s = now_s
+        if self._polled is None:
+            return self._rule.replicas
         if self._site.min_replicas == 0 and now_s - self._active_s > KEDA_COOLDOWN_S:
             self._rule.replicas = 0
             return 0
