@@ -49,6 +49,19 @@ def test_where_they_are_known_a_step_is_ordered_at_once_and_no_order_exceeds_the
     assert max(done.wanted) <= 1.25 * 500  # a fifth to work off the queue, and noise
 
 
+def test_a_surge_is_decided_on_at_once_and_only_until_it_is_ordered():
+    horizontal = Horizontal(LIMITS, replicas=2)
+    urgent = []
+    for second in range(60):
+        per_s, queued = (10.0, 0.0) if second < 40 else (500.0, 400.0)
+        horizontal.observe(sample(second, 20.0 + queued, 2, queued=queued, arrived_per_s=per_s, service_s=1.0))
+        if horizontal.urgent(float(second), 10.0):
+            urgent.append(second)
+            assert horizontal.decide(float(second), 10.0).replicas >= 50
+    assert urgent == [41]  # the second of two seconds in a row
+    assert not horizontal.urgent(100.0, 10.0)  # what is old surprises nobody
+
+
 def test_one_bad_second_is_not_taken_for_a_load_that_needs_forty():
     done = run(
         lambda second: 400 if second == 62 else 20, 200, limits=LIMITS, replicas=3, cold_s=10.0, noise=False

@@ -1,4 +1,4 @@
-"""How many replicas a served entity should have: decided every `DECIDE_EVERY_S` from the demand of the last minutes.
+"""How many replicas a served entity should have: decided every `DECIDE_EVERY_S` by the demand of the last minutes.
 
     replicas = what is offered ÷ target per replica, up by the last 20 s, down by the highest of the last 5 min or more
 
@@ -6,11 +6,11 @@
 answer, in the demand's unit), how long a replica takes to become ready, and `now_s`.
 **Parameters** What is offered is the 90th percentile of the last `UP_WINDOW_S`: room for the load's own noise, however
 large that is, and none for two bad seconds. Where all are full and a queue forms, two seconds in a row whose arrivals
-are above what runs by `SURPRISE` times their noise are believed at once, and their rise is followed ahead. A queue adds
-what drains it within readiness and window, at most `DRAIN_SHARE`. A rise that has gone on for as long as a start takes
-is followed so far ahead, by at most `LEAD_SHARE`. So an order is bound to the load; where arrivals are not known, to
-`GROWTH` times what there is or `FIRST_STEP` more. Down: at most a half every `DOWN_EVERY_S`, and only to a number that
-would have held the peak of the window down, `DOWN_WINDOW_S`, with `MARGIN` to spare.
+are above what runs by `SURPRISE` times their noise are believed at once (`urgent`), and their rise is followed ahead. A
+queue adds what drains it within readiness and window, at most `DRAIN_SHARE`. A rise that has gone on for as long as a
+start takes is followed so far ahead, by at most `LEAD_SHARE`. So an order is bound to the load; where arrivals are not
+known, to `GROWTH` times what there is or `FIRST_STEP` more. Down: at most a half every `DOWN_EVERY_S`, and only to a
+number that would have held the peak of the window down, `DOWN_WINDOW_S`, with `MARGIN` to spare.
 **Trade-offs** An idle replica for five minutes costs less than a cold start. An up within `REGRET_S` of a down says
 that the down was a mistake: the window down doubles, up to `LONGEST_HOLD_S`, so that load which comes in bursts finds
 what the last one needed; it is forgiven after `FORGIVEN_AFTER_S`.
@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from steelyard.policy.demand_window import DemandWindow, Load, Sample
+from steelyard.policy.demand_window import DemandWindow, Load, Sample, Surge
 from steelyard.policy.scaling_budget import Budget
 
 DECIDE_EVERY_S = 5.0
@@ -40,6 +40,7 @@ GAP_S = 30.0  # without figures: the window down begins anew
 BUSY_SHARE = 0.9
 GROWTH = 3  # where arrivals are not known
 SURPRISE = 2.0  # times the noise of arrivals
+SURGE_AT_ONCE = 1.5  # times what was ordered
 FIRST_STEP = 4
 DRAIN_SHARE = 0.2
 LEAD_SHARE = 0.5
@@ -133,6 +134,14 @@ class Horizontal:
         if self._window.observe(sample) and (sample.demand or sample.arrived_per_s or self._busy_s is None):
             self._busy_s = sample.at_s
 
+    def urgent(self, now_s: float, target_per_replica: float) -> bool:
+        """Whether a surge needs more than was ordered: then the next decision is due now, not at its turn."""
+        latest = self._window.latest
+        if latest is None or now_s - latest.at_s > STALE_AFTER_S or self._wanted >= self.limits.max_replicas:
+            return False
+        surge = self._surge(latest)
+        return surge is not None and surge.units > SURGE_AT_ONCE * self._wanted * target_per_replica
+
     def decide(self, now_s: float, target_per_replica: float, readiness_s: float | None = None) -> Decision:
         """Raises ValueError for a target that is no positive number."""
         if not (0 < target_per_replica < math.inf):
@@ -166,8 +175,8 @@ class Horizontal:
         # What waits for the first replica comes in one burst; only its mean says what will follow.
         busy = self._window.offered_quantile(BUSY_SHARE, UP_WINDOW_S, now_s) if latest.ready else mean
         ahead = 0.0
-        surge = self._window.surge() if latest.queued > 0 else None
-        if surge is not None and surge.units > latest.running + SURPRISE * surge.noise:
+        surge = self._surge(latest)
+        if surge is not None:
             busy = max(busy, surge.units)
             ahead = min(LEAD_SHARE * busy, surge.rise_per_s * min(readiness_s, UP_WINDOW_S))
         need = _Need(busy, Reason.LOAD if self._wanted else Reason.FROM_ZERO)
@@ -182,6 +191,11 @@ class Horizontal:
                 need = _Need(mean + drain, Reason.QUEUE)
         standing = self._standing(recent)
         return _Need(standing, Reason.STANDING_QUEUE) if standing > need.units else need
+
+    def _surge(self, latest: Load) -> Surge | None:
+        """None where no queue forms, or what arrives is what usually does."""
+        surge = self._window.surge() if latest.queued > 0 else None
+        return surge if surge is not None and surge.units > latest.running + SURPRISE * surge.noise else None
 
     def _standing(self, recent: list[Load]) -> float:
         """Clients who wait for an answer before they ask again never arrive faster than they are served.

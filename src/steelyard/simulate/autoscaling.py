@@ -56,8 +56,9 @@ class Steelyard:
                     service_s=seen.service_s,
                 )
             )
-        if now_s % DECIDE_EVERY_S == 0:
-            self._horizontal.decide(now_s, self._site.concurrency, self._site.cold_start_s)
+        target = self._site.concurrency
+        if now_s % DECIDE_EVERY_S == 0 or self._horizontal.urgent(now_s, target):
+            self._horizontal.decide(now_s, target, self._site.cold_start_s)
         return self._horizontal.replicas
 
 
