@@ -48,6 +48,7 @@ DATA_PATH = {  # by room
         "inbound",
         "measures",
         "table",
+        "tally",
         "weigh",
     ],
     "runtimes": ["native_model"],

@@ -12,6 +12,7 @@ import pytest
 from steelyard.samples import BREAST_CANCER, IRIS, SMOLLM2
 from support.models import save_iris_classifier, save_python_model
 from support.platform import Platform
+from support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,20 @@ def complaint(result: tuple[int, str, str]) -> str:
     assert code == 1, result
     assert [line.split(":")[0] for line in stderr.splitlines()] == ["error", "hint"], stderr
     return stderr
+
+
+def test_usage_tells_who_asked_for_how_much(steelyard):
+    def rows() -> int:
+        code, out, err = steelyard("usage", "iris", "--json")
+        assert code == 0, err
+        return sum(item["rows"] for item in map(json.loads, out.splitlines()) if item["principal"] == "admin")
+
+    before = rows()
+    assert steelyard("query", IRIS.name, json.dumps(IRIS.request))[0] == 0
+    wait_until(lambda: rows() > before, 60)
+    code, out, _ = steelyard("usage", "--by-hour")
+    assert code == 0
+    assert re.search(r"^iris +\S+ +admin +\d{4}-\d\d-\d\d \d\d:00 +\d+ +\d+ ", out, re.MULTILINE), out
 
 
 def test_calibrate_measures_what_requests_cost_and_keeps_it(steelyard, platform, tmp_path):

@@ -1,5 +1,7 @@
 """The API's shapes, states and refusals over real HTTP and a real store."""
 
+import time
+
 import httpx
 import pytest
 
@@ -317,3 +319,32 @@ def test_routers_that_share_limits_are_told_what_each_may_take(http):
     assert (number, share) == (1, 99)
     refused = http.post("/internal/leases", content=b'{"router": "x"}')
     assert (refused.status_code, refused.json()["error_code"]) == (400, "BAD_REQUEST")
+
+
+def test_usage_is_told_by_the_hour_and_in_total_also_of_a_deleted_endpoint(http):
+    hour_ms = int(time.time() * 1000) // 3_600_000 * 3_600_000
+    rows = [
+        [hour_ms, "iris", "m", "ada", 2, 3, 10, 4, 5, 0, 2500],
+        [hour_ms - 3_600_000, "iris", "m", "ada", 1, 0, 0, 0, 0, 0, 1],
+    ]
+    for _ in range(2):  # sent again
+        assert http.post("/internal/usage", json={"source": "s", "number": 1, "rows": rows}).status_code == 200
+    window = {"start_time": hour_ms - 3_600_000, "end_time": hour_ms + 1}
+    told = http.get(f"{BASE}/iris/usage", params=window).json()
+    assert told["endpoint_name"] == "iris"
+    assert [(item["start_time"], item["requests"]) for item in told["usage"]] == [
+        (hour_ms - 3_600_000, 1),
+        (hour_ms, 2),
+    ]
+    (item,) = http.get(f"{BASE}/iris/usage", params=window | {"by": "total", "principal": "ada"}).json()["usage"]
+    assert item == {
+        "served_entity_name": "m", "principal": "ada", "requests": 3, "rows": 3, "input_tokens": 10,
+        "cached_tokens": 4, "output_tokens": 5, "image_tokens": 0, "model_units": 2.501,
+    }  # fmt: skip
+    assert http.get(f"{BASE}/iris/usage").json()["usage"]
+    http.post(BASE, json=body("new"))
+    assert http.get(f"{BASE}/new/usage").json()["usage"] == []
+    assert http.get(f"{BASE}/none/usage").status_code == 404
+    for wrong in ({"start_time": 5, "end_time": 4}, {"by": "minute"}, {"end_time": -1}):
+        assert http.get(f"{BASE}/iris/usage", params=wrong).status_code == 400
+    assert http.post("/internal/usage", json={"source": 1}).status_code == 400

@@ -33,6 +33,9 @@ class FakeControl:
         self.acknowledged: list[int] = []
 
     def handle(self, request, reply) -> None:
+        if request.path == "/internal/usage":
+            reply.send(200, [], b"{}")
+            return
         query = dict(pair.split("=") for pair in request.query.split("&"))
         assert request.path == "/internal/snapshot"
         assert query["router"] == "0"

@@ -78,7 +78,9 @@ class LiveApi:
         operations = Operations(self._settings, self.store, reconciler, events)
         calibrations = Calibrations(self._settings.calibrations_dir)
         leases = LeaseBook(2)
-        app = build_app(Parts(self._settings, operations, snapshots, substrate, instruments, calibrations, leases))
+        app = build_app(
+            Parts(self._settings, operations, snapshots, substrate, instruments, calibrations, leases, self.store.usage)
+        )
 
         @app.get("/boom", include_in_schema=False)
         async def boom() -> None:

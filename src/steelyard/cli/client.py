@@ -96,6 +96,11 @@ class Client:
     def stop_calibration(self, name: str) -> None:
         self._json("DELETE", f"{_path(name)}/calibrations")
 
+    def usage(self, name: str, start_ms: int, end_ms: int, by: str) -> list[dict[str, Any]]:
+        """What tenants used of an endpoint, `by` hour or in total."""
+        query = f"start_time={start_ms}&end_time={end_ms}&by={by}"
+        return list(self._json("GET", f"{_path(name)}/usage?{query}").get("usage") or [])
+
     def query(self, name: str, body: bytes) -> Any:
         """One whole answer, parsed."""
         return self._decode(self._send("POST", _invocations(name), body, timeout_s=600))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from steelyard.cli import calibrate, deploy, doctor, endpoints, logs, query, up
+from steelyard.cli import calibrate, deploy, doctor, endpoints, logs, query, up, usage
 from steelyard.cli.autoscaling import autoscaling
 from steelyard.cli.failures import CliError, describe, one_line
 from steelyard.cli.simulate import simulate
@@ -27,6 +27,7 @@ for command in (
     endpoints.endpoints,
     query.query,
     calibrate.calibrate,
+    usage.usage,
     logs.logs,
     logs.events,
     endpoints.stop,

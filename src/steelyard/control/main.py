@@ -72,8 +72,9 @@ async def serve(settings: Settings, substrate: LocalSubstrate | None = None) -> 
             reconciler.wake()
 
         calibrations = Calibrations(settings.calibrations_dir, on_kept=take)
+        leases = LeaseBook(settings.routers)
         app = build_app(
-            Parts(settings, operations, snapshots, substrate, instruments, calibrations, LeaseBook(settings.routers))
+            Parts(settings, operations, snapshots, substrate, instruments, calibrations, leases, store.usage)
         )
         server = _Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=API_GRACE_S))
         ended = _end_signals(settings.lifeline_fd)

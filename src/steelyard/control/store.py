@@ -21,6 +21,7 @@ from steelyard.control.database import Database
 from steelyard.control.definitions import ConfigDefinition
 from steelyard.control.records import ConfigRecord, EndpointRecord, Event, TokenRecord
 from steelyard.control.tables import config_versions, endpoints, events, meta, tokens
+from steelyard.control.usage import UsageTable
 from steelyard.errors import AlreadyExists, Conflict, InvalidState, NotFound
 
 EVENTS_PER_ENDPOINT = 1_000
@@ -40,8 +41,11 @@ def _whole(
 
 
 class Store:
+    """`usage` counts what tenants took, in the same database."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.usage = UsageTable(database)
 
     @classmethod
     async def open(cls, url: str) -> Store:

@@ -1,4 +1,4 @@
-"""The store's tables, as SQLAlchemy sees them. The migrations create them; only `store.py` queries them.
+"""The store's tables, as SQLAlchemy sees them. The migrations create them; only `store.py` and `usage.py` query them.
 
 All times are milliseconds since the epoch. Definitions are JSON documents, since they are read and written whole.
 """
@@ -69,4 +69,29 @@ meta = Table(
     metadata,
     Column("name", String(64), primary_key=True),
     Column("value", Text, nullable=False),
+)
+
+usage = Table(
+    "usage",
+    metadata,
+    Column("hour_ms", BigInteger, primary_key=True, autoincrement=False),
+    Column("endpoint", String(63), primary_key=True),
+    Column("served_entity", String(63), primary_key=True),
+    Column("principal", Text, primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("image_tokens", BigInteger, nullable=False),
+    Column("mmu", BigInteger, nullable=False),
+    Index("usage_by_endpoint", "endpoint", "hour_ms"),
+)
+
+usage_sources = Table(
+    "usage_sources",
+    metadata,
+    Column("source", String(64), primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("updated_ms", BigInteger, nullable=False),
 )

@@ -22,6 +22,7 @@ from steelyard.observe.logs import configure_logs, get_logger
 from steelyard.router.admin import Admin
 from steelyard.router.app import Router
 from steelyard.router.snapshot import SNAPSHOT_FILE, SnapshotFeed
+from steelyard.router.usage_feed import UsageFeed
 from steelyard.settings import HttpLimits, Settings
 from steelyard.wire.server import HttpServer
 
@@ -52,6 +53,8 @@ async def _serve(settings: Settings, index: int) -> None:
     router = Router(settings, Random(), index)
     feed = SnapshotFeed(router.control_pool, settings.home / SNAPSHOT_FILE, index, router.apply, router.note_control)
     feed.load()
+    usage = UsageFeed(router.table.tallies, router.control_pool, settings.home / f"router-usage-{index}.json")
+    usage.load()
     admin = HttpServer(Admin(router).handle, HttpLimits(), idle_timeouts=False)
     await admin.listen(settings.router_address(index))
     public = HttpServer(router.handle, HttpLimits(), on_head=router.check_head)
@@ -60,7 +63,7 @@ async def _serve(settings: Settings, index: int) -> None:
 
     _keep_collections_rare()
     async with asyncio.TaskGroup() as tasks:
-        background = [tasks.create_task(feed.run()), tasks.create_task(_sweep(router))]
+        background = [tasks.create_task(work) for work in (feed.run(), usage.run(), _sweep(router))]
         if router.leases is not None:
             background.append(tasks.create_task(router.leases.run()))
         await stop.wait()
@@ -69,6 +72,7 @@ async def _serve(settings: Settings, index: int) -> None:
         await public.stop(settings.drain_timeout_s)
         for task in background:
             task.cancel()
+    await usage.flush()
     await admin.stop(0.5)
     log.info("router_stopped", in_flight=router.ledger.in_flight)
 

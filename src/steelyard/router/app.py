@@ -188,7 +188,7 @@ class Router:
         except SteelyardError as error:
             self.live.discard(exchange)
             if exchange.budget is not None:
-                exchange.budget.end(error.status, False, now_s)
+                exchange.budget.end(error.status, False, None, 0, now_s)
             self._refuse_query(endpoint, reply, error, request_id)
         except Exception:
             exchange.on_fault()

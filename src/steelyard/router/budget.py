@@ -22,7 +22,7 @@ _SCOPES: Final = {
     "service_principal": Scope.USER,
     "user_group": Scope.GROUP,
 }
-_FORGIVEN: Final = (502, 503)  # it failed on our side, and whoever asked is not charged for that
+FORGIVEN: Final = (502, 503)  # it failed on our side, and whoever asked is not charged for that
 
 
 def read_limits(views: Iterable[RateLimitView]) -> list[RateLimit]:
@@ -49,28 +49,22 @@ def read_limits(views: Iterable[RateLimitView]) -> list[RateLimit]:
 
 
 class Budget:
-    """What one request has reserved of its limits, and what it took so far."""
+    """What one request has reserved of its limits."""
 
-    __slots__ = ("_input_tokens", "_mmu", "_output_tokens", "_reservation")
+    __slots__ = ("_reservation",)
 
     def __init__(self, reservation: Reservation) -> None:
         self._reservation = reservation
-        self._input_tokens = 0
-        self._output_tokens = 0
-        self._mmu = 0
 
-    def take(self, usage: RequestUsage, mmu: int) -> None:
-        """One of its attempts took so much."""
-        self._input_tokens += usage.prompt_tokens + usage.image_tokens
-        self._output_tokens += usage.output_tokens or 0
-        self._mmu += mmu
-
-    def end(self, status: int, sent: bool, now_s: float) -> None:
-        """Charge it for what it took; nothing if it was never `sent`, or failed on our side."""
-        if not sent or status in _FORGIVEN:
+    def end(self, status: int, sent: bool, usage: RequestUsage | None, mmu: int, now_s: float) -> None:
+        """Charge it for what it took (None: the call); nothing if it was never `sent`, or failed on our side."""
+        if not sent or status in FORGIVEN:
             self._reservation.cancel(now_s)
+        elif usage is None:
+            self._reservation.settle((1, 0, 0, 0), now_s)
         else:
-            self._reservation.settle((1, self._input_tokens, self._output_tokens, self._mmu), now_s)
+            input_tokens = usage.prompt_tokens + usage.image_tokens
+            self._reservation.settle((1, input_tokens, usage.output_tokens or 0, mmu), now_s)
 
 
 def reserve(limiter: Limiter, principal: str, groups: Sequence[str], ask: Ask, now_s: float) -> Budget | Spent:

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from steelyard.contracts.replica import CLIENT_GONE, DRAINING_HEADER
-from steelyard.contracts.usage import USAGE_HEADER
+from steelyard.contracts.usage import USAGE_HEADER, RequestUsage
 from steelyard.errors import BadUpstream, DeadlineExceeded, InternalError, SteelyardError
 from steelyard.observe.logs import get_logger
 from steelyard.policy.marks import CONNECT_LEASE_S, DRAINING_LEASE_S, LOST_LEASE_S
@@ -71,6 +71,7 @@ class Exchange(ResponseSink):
         "_route",
         "_router",
         "_state",
+        "_took",
         "_upstream",
         "_watch",
         "budget",
@@ -121,6 +122,7 @@ class Exchange(ResponseSink):
         self.weight: Weight
         self.settled_mmu = 0  # of all its attempts
         self.budget: Budget | None = None  # where its endpoint has rate limits
+        self._took: RequestUsage | None = None  # by its last attempt, if a model worked on that
         self._replica: Replica | None = None
         self._upstream: UpstreamConnection | None = None
         self._retried = False
@@ -371,8 +373,8 @@ class Exchange(ResponseSink):
         price = charge.price
         if price is not None:
             measures.took(price.usage)
-        if self.budget is not None and served:
-            self.budget.take(charge.thought() if price is None else price.usage, settled_mmu)
+        if served:
+            self._took = charge.thought() if price is None else price.usage
         return price
 
     def _end(self, status: int, *, soon: bool = False) -> None:
@@ -382,11 +384,14 @@ class Exchange(ResponseSink):
         router.live.discard(self)
         if self.place is not None:
             self.entity.line.leave(self)
+        now_s = time.monotonic()
+        if self._replica is not None:
+            self.entity.tally.add(self.principal, status, self._took, self.settled_mmu)
         if self.budget is not None:
-            self.budget.end(status, self._replica is not None, time.monotonic())
+            self.budget.end(status, self._replica is not None, self._took, self.settled_mmu, now_s)
         measures = self.endpoint.measures
         measures.count(status)
-        measures.latency.observe(time.monotonic() - self.started_s)
+        measures.latency.observe(now_s - self.started_s)
         if self.entity.line:
             if soon:  # a cancelled connection closes in the loop's next turn: not before that is its place free
                 router.loop.call_soon(router.dispatcher.wake, self.entity)

@@ -25,6 +25,7 @@ from steelyard.router.choosers import Choosers
 from steelyard.router.flow import Flow
 from steelyard.router.measures import EndpointMeasures, RouterMeasures
 from steelyard.router.queue import WaitingLine, WaitingTotals
+from steelyard.router.tally import Tally
 from steelyard.router.weigh import Weigher
 from steelyard.wire.client import Pool
 
@@ -61,12 +62,13 @@ class Entity:
         "rate",
         "recovering",
         "replicas",
+        "tally",
         "task",
         "weigher",
         "wire_name",
     )
 
-    def __init__(self, endpoint: Endpoint, name: str, totals: WaitingTotals, chooser: Chooser) -> None:
+    def __init__(self, endpoint: Endpoint, name: str, totals: WaitingTotals, chooser: Chooser, tally: Tally) -> None:
         self.endpoint = endpoint
         self.name = name
         self.wire_name = "".join(c if c.isprintable() else "?" for c in name).encode("ascii", "replace")
@@ -81,6 +83,7 @@ class Entity:
         self.chooser = chooser
         self.cost: CostView | None = None  # as in the snapshot
         self.weigher = Weigher()
+        self.tally = tally
 
 
 class Endpoint:
@@ -143,6 +146,7 @@ class RoutingTable:
         self._totals = totals
         self._choosers = choosers
         self.source_of: Callable[[str], BucketSource] | None = None  # by endpoint: where other routers share its limits
+        self.tallies: list[Tally] = []  # that are not empty
         self._replicas: dict[str, Replica] = {}
         self.version: int | None = None  # None: no snapshot yet
         self.endpoints: dict[str, Endpoint] = {}
@@ -197,7 +201,8 @@ class RoutingTable:
         for entity_view in view.served_entities:
             entity = known.pop(entity_view.name, None)
             if entity is None:
-                entity = Entity(endpoint, entity_view.name, self._totals, self._choosers.make())
+                tally = Tally(endpoint.name, entity_view.name, self.tallies)
+                entity = Entity(endpoint, entity_view.name, self._totals, self._choosers.make(), tally)
             self._update_entity(entity, entity_view, replicas, pools)
             entities.append(entity)
         for entity in known.values():

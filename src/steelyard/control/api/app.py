@@ -21,6 +21,7 @@ from steelyard.control.api.logs import logs
 from steelyard.control.api.metrics import metrics
 from steelyard.control.api.parts import Parts
 from steelyard.control.api.tokens import tokens
+from steelyard.control.api.usage import usage
 from steelyard.errors import (
     BadRequest,
     InternalError,
@@ -42,7 +43,7 @@ def build_app(parts: Parts) -> FastAPI:
         strict_content_type=False,
     )
     app.state.parts = parts
-    for routes in (endpoints, calibrations, logs, metrics, tokens, internal):
+    for routes in (endpoints, calibrations, logs, metrics, usage, tokens, internal):
         app.include_router(routes)
     app.add_exception_handler(SteelyardError, _known_error)
     app.add_exception_handler(RequestValidationError, _invalid_body)

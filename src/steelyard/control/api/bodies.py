@@ -274,6 +274,28 @@ class EventList(_Told):
     events: list[EventOutput]
 
 
+class UsageItem(_Told):
+    """What one principal's requests at one served entity took."""
+
+    start_time: int | None = Field(None, description="Begin of the hour, in ms since the epoch; not with by=total.")
+    served_entity_name: str
+    principal: str
+    requests: int
+    rows: int
+    input_tokens: int = Field(description="Of text, the cached ones included.")
+    cached_tokens: int
+    output_tokens: int
+    image_tokens: int
+    model_units: float
+
+
+class UsageOutput(_Told):
+    endpoint_name: str
+    start_time: int
+    end_time: int
+    usage: list[UsageItem]
+
+
 class TokenInfo(_Told):
     token_id: str
     creation_time: int

@@ -1,4 +1,4 @@
-"""What only the platform's own processes ask, on control's socket: the snapshot, shares of rate limits, signs of life.
+"""What only the platform's own processes ask on control's socket: the snapshot, shares of limits, usage, signs of life.
 
 The router refuses `/internal` to clients.
 """
@@ -11,6 +11,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from steelyard.contracts.leases import LeaseReport
+from steelyard.contracts.usage_report import UsageReport
 from steelyard.control.api.parts import Given
 from steelyard.errors import BadRequest
 
@@ -46,6 +47,17 @@ async def leases(request: Request, parts: Given) -> Response:
         raise BadRequest(f"The report cannot be read: {error}.") from error
     answer = parts.leases.report(report, time.monotonic())
     return Response(msgspec.json.encode(answer), media_type="application/json")
+
+
+@internal.post("/internal/usage")
+async def usage(request: Request, parts: Given) -> dict[str, bool]:
+    """What tenants used at a router, as `contracts.usage_report` says; a report that is sent again changes nothing."""
+    try:
+        report = msgspec.json.decode(await request.body(), type=UsageReport)
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"The report cannot be read: {error}.") from error
+    await parts.usage.add(report, int(time.time() * 1000))
+    return {"counted": True}
 
 
 @internal.get("/livez")

@@ -12,6 +12,7 @@ from steelyard.control.calibrations import Calibrations
 from steelyard.control.instruments import Instruments
 from steelyard.control.operations import Operations
 from steelyard.control.snapshots import Snapshots
+from steelyard.control.usage import UsageTable
 from steelyard.policy.lease_book import LeaseBook
 from steelyard.settings import Settings
 from steelyard.substrate import LocalSubstrate
@@ -31,6 +32,7 @@ class Parts:
     instruments: Instruments
     calibrations: Calibrations
     leases: LeaseBook
+    usage: UsageTable
 
 
 def _parts(request: Request) -> Parts:
