@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from steelyard.control.costs import Costs
 from steelyard.control.decision_log import DecisionLog
 from steelyard.control.definitions import EntityDefinition
-from steelyard.control.demand_reports import DemandReports, Reports
+from steelyard.control.demand_reports import DemandReports, Reports, outstanding_mmu
 from steelyard.control.events import Events
 from steelyard.control.fleet import Fleet
 from steelyard.control.records import EndpointRecord, Event
@@ -154,6 +154,7 @@ class Autoscaler:
             return
         await self._measure(subjects)
         told = await reports.ask()
+        self._fleet.note_load(outstanding_mmu(told))
         now_s = self._clock()
         is_due = now_s >= self._decide_at_s
         if is_due:
@@ -253,7 +254,7 @@ class Autoscaler:
     def _observe(self, subject: _Subject, axis: Axis, told: Sequence[Reports | None], now_s: float) -> None:
         name = (subject.endpoint.name, subject.entity.name)
         # A router that answers and does not know the entity yet sees no demand of it.
-        totals = [None if report is None else report.get(name, Totals()) for report in told]
+        totals = [None if report is None else report.totals.get(name, Totals()) for report in told]
         speed = self._clock.speed
         scaled = [None if item is None else _at_speed(item, speed) for item in totals]
         sample = axis.demand.take(scaled, now_s, subject.ready, subject.starting)
