@@ -43,7 +43,9 @@ class _Subject:
 
     endpoint: EndpointRecord
     entity: EntityDefinition
+    key: str
     concurrency: int | None  # requests that one of its replicas holds; None: none is ready
+    lanes: int  # of these, how many it runs at once
     ready: int
     starting: int
     pids: tuple[int, ...]
@@ -192,15 +194,17 @@ class Autoscaler:
         key = key_of(endpoint, entity)
         mine = [item for item in self._fleet if item.key == key]
         ready = [item for item in mine if item.phase is Phase.READY]
-        held = [item.status.max_concurrency for item in ready if item.status is not None]
+        told = [item.status for item in ready if item.status is not None]
         return _Subject(
             endpoint,
             entity,
-            max(1, *held) if held else None,
+            key,
+            max([1, *(status.max_concurrency for status in told)]) if told else None,
+            max([1, *(min(status.lanes or status.max_concurrency, status.max_concurrency) for status in told)]),
             len(ready),
             sum(1 for item in mine if item.phase is Phase.STARTING),
             tuple(item.pid for item in ready if item.pid is not None),
-            next((item.status.task for item in ready if item.status is not None), None),
+            next((status.task for status in told), None),
         )
 
     def _attend(self, subjects: Sequence[_Subject]) -> None:
@@ -215,12 +219,15 @@ class Autoscaler:
                     continue  # its first replica is not ready: until then it is as configured
                 wanted = subject.ready + subject.starting
                 limits = self._limits(subject, subject.concurrency, wanted, None)
-                axis = Axis(Horizontal(limits, replicas=wanted), subject.concurrency)
+                axis = Axis(Horizontal(limits, replicas=wanted), subject.key, subject.concurrency)
                 self._axes[subject.name] = axis
                 if subject.name in self._first_starts:
                     axis.note_start(self._first_starts.pop(subject.name))
             if subject.concurrency is not None:
-                axis.concurrency, axis.task = subject.concurrency, subject.task
+                axis.task = subject.task
+                axis.note_lanes(subject.lanes, self._clock())
+                if axis.key != subject.key:  # another version under the same name
+                    axis.key, axis.concurrency = subject.key, subject.concurrency
             limits = self._limits(subject, axis.concurrency, axis.horizontal.replicas, axis.replica_bytes)
             if limits != axis.horizontal.limits:
                 axis.horizontal.limits = limits
@@ -257,7 +264,8 @@ class Autoscaler:
         totals = [None if report is None else report.totals.get(name, Totals()) for report in told]
         speed = self._clock.speed
         scaled = [None if item is None else _at_speed(item, speed) for item in totals]
-        sample = axis.demand.take(scaled, now_s, subject.ready, subject.starting)
+        at_once = subject.ready * axis.runs(self._costs.concurrency_of(subject.endpoint.id, subject.entity))
+        sample = axis.demand.take(scaled, now_s, subject.ready, subject.starting, at_once)
         axis.unlogged.append(sample)
         axis.horizontal.observe(sample)
 
