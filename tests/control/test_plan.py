@@ -262,3 +262,15 @@ def test_a_new_version_is_proven_by_one_replica_before_the_others_start_and_neve
     outcome = decide(Desired(V1, Config(2, (replace(B, replicas=0),))), [ready("r1")])
     assert len(of_kind(outcome, Start)) == 1
     assert not of_kind(outcome, Promote)
+
+
+def test_of_too_many_the_one_with_least_to_finish_goes_unless_one_still_starts():
+    one = Config(1, (replace(A, replicas=1),))
+    busy = ready("r1", served=True, outstanding_mmu=900, since_s=5.0)
+    idle = ready("r2", served=True, outstanding_mmu=10)
+    outcome = decide(Desired(active=one), [busy, idle])
+    assert [action.replica_id for action in of_kind(outcome, Drain)] == ["r2"]
+    two = Config(1, (replace(A, replicas=2),))
+    outcome = decide(Desired(active=two), [busy, idle, Replica("r3", "ka", Phase.STARTING, 90.0)])
+    assert [action.replica_id for action in of_kind(outcome, Terminate)] == ["r3"]
+    assert not of_kind(outcome, Drain)

@@ -71,6 +71,19 @@ def test_cores_bound_the_number_and_an_unknown_size_does_not():
     assert limits(between(4, 4000), machine=unknown) == (1, 2 * REPLICAS_PER_CORE)
 
 
+def test_what_a_replica_runs_at_once_is_believed_once_it_has_stood_and_less_at_once():
+    axis = Axis(Horizontal(Limits(1, 9)), "key", 4)
+    assert axis.target(None) == 3.0
+    assert axis.target(8) == 8.0  # calibration knows
+    axis.note_lanes(2, 0.0)
+    axis.note_lanes(16, 30.0)
+    assert axis.target(None) == 1.5
+    axis.note_lanes(16, 61.0)
+    assert axis.target(None) == 12.0
+    axis.note_lanes(1, 62.0)
+    assert axis.target(None) == 0.75
+
+
 # --- what survives, and what a new version begins with
 
 
@@ -99,7 +112,7 @@ def autoscaler(home, clock=lambda: 0.0):
 
 def kept(home, **replicas):
     """A home in which an earlier control kept so many replicas by entity name."""
-    axes = {("id", name): Axis(Horizontal(Limits(1, 9), replicas=count), 2) for name, count in replicas.items()}
+    axes = {("id", name): Axis(Horizontal(Limits(1, 9), replicas=count), "key", 2) for name, count in replicas.items()}
     axes["id", "old"].horizontal.observe(Sample(90.0, 7.0, 3, 0))
     axes["id", "old"].note_start(4.0)
     keep(home / "autoscaling" / "state.json", state_text(axes, 100.0, 5000.0))

@@ -1,5 +1,7 @@
 """What routers report, summed to one sample: weights, lost and restarted routers, what is not known."""
 
+import pytest
+
 from steelyard.policy.demand_sum import DemandSum, Totals
 
 
@@ -75,3 +77,28 @@ def test_where_nothing_weighs_anything_requests_are_counted():
     assert sample.demand == 5
     assert sample.service_s == 0.5
     assert sums.mean_mmu is None
+
+
+def test_what_waits_inside_a_replica_waits_and_makes_no_request_longer():
+    """Sixteen are at a replica that runs two at once, each for 0.1 s: it takes 0.8 s to get through, at 20 a second."""
+    sums = DemandSum()
+    for second in range(5):
+        sample = sums.take([after(second, per_s=20, took_s=0.8, running=16, running_mmu=1600)], float(second), 1, 0, 2)
+    assert (sample.demand, sample.queued) == pytest.approx((16, 14))
+    assert sample.service_s == pytest.approx(0.1)
+    assert sample.arrived_per_s * sample.service_s == pytest.approx(2)
+
+
+def test_those_that_leave_a_full_replica_last_tell_no_longer_time_than_the_others():
+    sums = DemandSum()
+    for second in range(5):
+        sums.take([after(second, per_s=20, took_s=0.8, running=16, running_mmu=1600)], float(second), 1, 0, 2)
+    sample = sums.take([after(5, per_s=20, took_s=0.8, running=1, running_mmu=100)], 4.5, 1, 0, 2)
+    assert sample.service_s == pytest.approx(0.1)
+    assert sample.queued == 0
+
+
+def test_requests_that_still_run_while_no_replica_is_ready_run():
+    sums = DemandSum()
+    sample = sums.take([after(1, running=3)], 1.0, 0, 1, 0)
+    assert (sample.demand, sample.queued) == (3, 0)

@@ -241,3 +241,36 @@ async def test_a_thousand_requests_are_all_answered_while_replicas_come_and_go(t
                     tasks.create_task(client(number))
             assert statuses == [200] * 1000
             await router.at_rest()
+
+
+async def test_it_tells_what_came_what_runs_and_what_waits_and_settles_it_whatever_happened(tmp_path):
+    async with fake_replicas(tmp_path) as (replica,):
+        snapshot = snapshot_of(replica, max_concurrency=2)
+        async with router_process(tmp_path / "h", snapshot) as router:
+
+            async def demand() -> dict:
+                report = json.loads((await router.admin("/demand")).body)
+                report["entities"][0]["outstanding_mmu"] = report["outstanding_mmu"]["m-1-0"]
+                return report["entities"][0]
+
+            assert (await router.ask({"do": "status", "status": 400})).status == 400
+            held = [asyncio.create_task(router.ask({"do": "hold"})) for _ in range(4)]
+            async with asyncio.timeout(8):
+                while (now := await demand())["queued"] < 2:
+                    await asyncio.sleep(0.01)
+            each = charge_of({"do": "hold"})
+            assert (now["endpoint"], now["served_entity"]) == ("m", "m-1")
+            assert (now["running"], now["running_mmu"], now["outstanding_mmu"]) == (2, 2 * each, 2 * each)
+            assert (now["queued"], now["queued_mmu"]) == (2, 2 * each)
+            assert (now["arrived_total"], now["settled_total"]) == (5, 0)  # what is wrong took no serving
+            await until(lambda: len(replica.held) == 2)
+            replica.release()
+            await until(lambda: len(replica.held) == 2)
+            replica.release()
+            assert {reply.status for reply in await asyncio.gather(*held)} == {200}
+            await router.at_rest()
+            now = await demand()
+            assert (now["running"], now["running_mmu"], now["queued"], now["queued_mmu"]) == (0, 0, 0, 0)
+            assert (now["settled_total"], now["settled_mmu_total"]) == (4, 4 * each)
+            assert now["busy_s_total"] > 0
+            assert now["busy_mmu_s_total"] == pytest.approx(now["busy_s_total"] * each)

@@ -27,3 +27,4 @@ class EntityDemand(msgspec.Struct, frozen=True, kw_only=True):
 
 class DemandReport(msgspec.Struct, frozen=True, kw_only=True):
     entities: list[EntityDemand] = []
+    outstanding_mmu: dict[str, int] = {}  # by replica: charged and not yet done

@@ -49,6 +49,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""  # why this runtime: what was tried, and how it was proven
     task: str | None = None  # "llm/v1/chat" or None
     max_concurrency: int = 1
+    lanes: int | None = None  # calls of the model at once; None: as many as requests
     context_length: int | None = None  # tokens of prompt and output; None: it generates nothing, or does not know yet
     building: bool = False  # while starting: the model's environment is being built, which has a time limit of its own
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from steelyard.control.costs import Costs
 from steelyard.control.decision_log import DecisionLog
 from steelyard.control.definitions import EntityDefinition
-from steelyard.control.demand_reports import DemandReports, Reports
+from steelyard.control.demand_reports import DemandReports, Reports, outstanding_mmu
 from steelyard.control.events import Events
 from steelyard.control.fleet import Fleet
 from steelyard.control.records import EndpointRecord, Event
@@ -43,7 +43,9 @@ class _Subject:
 
     endpoint: EndpointRecord
     entity: EntityDefinition
+    key: str
     concurrency: int | None  # requests that one of its replicas holds; None: none is ready
+    lanes: int  # of these, how many it runs at once
     ready: int
     starting: int
     pids: tuple[int, ...]
@@ -154,6 +156,7 @@ class Autoscaler:
             return
         await self._measure(subjects)
         told = await reports.ask()
+        self._fleet.note_load(outstanding_mmu(told))
         now_s = self._clock()
         is_due = now_s >= self._decide_at_s
         if is_due:
@@ -191,15 +194,17 @@ class Autoscaler:
         key = key_of(endpoint, entity)
         mine = [item for item in self._fleet if item.key == key]
         ready = [item for item in mine if item.phase is Phase.READY]
-        held = [item.status.max_concurrency for item in ready if item.status is not None]
+        told = [item.status for item in ready if item.status is not None]
         return _Subject(
             endpoint,
             entity,
-            max(1, *held) if held else None,
+            key,
+            max([1, *(status.max_concurrency for status in told)]) if told else None,
+            max([1, *(min(status.lanes or status.max_concurrency, status.max_concurrency) for status in told)]),
             len(ready),
             sum(1 for item in mine if item.phase is Phase.STARTING),
             tuple(item.pid for item in ready if item.pid is not None),
-            next((item.status.task for item in ready if item.status is not None), None),
+            next((status.task for status in told), None),
         )
 
     def _attend(self, subjects: Sequence[_Subject]) -> None:
@@ -214,12 +219,15 @@ class Autoscaler:
                     continue  # its first replica is not ready: until then it is as configured
                 wanted = subject.ready + subject.starting
                 limits = self._limits(subject, subject.concurrency, wanted, None)
-                axis = Axis(Horizontal(limits, replicas=wanted), subject.concurrency)
+                axis = Axis(Horizontal(limits, replicas=wanted), subject.key, subject.concurrency)
                 self._axes[subject.name] = axis
                 if subject.name in self._first_starts:
                     axis.note_start(self._first_starts.pop(subject.name))
             if subject.concurrency is not None:
-                axis.concurrency, axis.task = subject.concurrency, subject.task
+                axis.task = subject.task
+                axis.note_lanes(subject.lanes, self._clock())
+                if axis.key != subject.key:  # another version under the same name
+                    axis.key, axis.concurrency = subject.key, subject.concurrency
             limits = self._limits(subject, axis.concurrency, axis.horizontal.replicas, axis.replica_bytes)
             if limits != axis.horizontal.limits:
                 axis.horizontal.limits = limits
@@ -253,10 +261,11 @@ class Autoscaler:
     def _observe(self, subject: _Subject, axis: Axis, told: Sequence[Reports | None], now_s: float) -> None:
         name = (subject.endpoint.name, subject.entity.name)
         # A router that answers and does not know the entity yet sees no demand of it.
-        totals = [None if report is None else report.get(name, Totals()) for report in told]
+        totals = [None if report is None else report.totals.get(name, Totals()) for report in told]
         speed = self._clock.speed
         scaled = [None if item is None else _at_speed(item, speed) for item in totals]
-        sample = axis.demand.take(scaled, now_s, subject.ready, subject.starting)
+        at_once = subject.ready * axis.runs(self._costs.concurrency_of(subject.endpoint.id, subject.entity))
+        sample = axis.demand.take(scaled, now_s, subject.ready, subject.starting, at_once)
         axis.unlogged.append(sample)
         axis.horizontal.observe(sample)
 

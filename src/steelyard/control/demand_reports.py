@@ -7,7 +7,9 @@ on as it is. It decides nothing.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -20,7 +22,14 @@ from steelyard.wire.fetch import fetch
 ANSWER_TIMEOUT_S = 1.0
 
 Name = tuple[str, str]  # of an endpoint and its served entity
-Reports = dict[Name, Totals]
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """What one router said."""
+
+    totals: dict[Name, Totals]
+    outstanding_mmu: dict[str, int]  # by replica
 
 
 class DemandReports:
@@ -48,7 +57,16 @@ async def _ask(pool: Pool) -> Reports | None:
         report = msgspec.json.decode(reply.body, type=DemandReport)
     except (SteelyardError, msgspec.MsgspecError):
         return None
-    return {(entity.endpoint, entity.served_entity): _totals(entity) for entity in report.entities}
+    totals = {(entity.endpoint, entity.served_entity): _totals(entity) for entity in report.entities}
+    return Reports(totals, report.outstanding_mmu)
+
+
+def outstanding_mmu(told: Sequence[Reports | None]) -> Counter[str]:
+    """By replica, of all routers that answered."""
+    found = Counter[str]()
+    for report in told:
+        found.update({} if report is None else report.outstanding_mmu)
+    return found
 
 
 def _totals(told: EntityDemand) -> Totals:

@@ -5,7 +5,7 @@ Owned by the reconcile loop, which feeds it and reads it; the API reads it. It d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from steelyard.contracts.replica import ReplicaSpec, ReplicaStatus
@@ -35,6 +35,7 @@ class Tracked:
     failure: str | None = None
     death: str = ""
     started_s: float | None = None
+    outstanding_mmu: int = 0
 
     def enter(self, phase: Phase, now_s: float) -> None:
         if phase is not self.phase:
@@ -99,6 +100,11 @@ class Fleet:
                 tracked.enter(Phase.DRAINING, now_s)  # somebody else told it to end
         return tracked.phase is not before or (limit is not None and limit != status.max_concurrency)
 
+    def note_load(self, outstanding_mmu: Mapping[str, int]) -> None:
+        """By replica: the work that routers have charged to it and that is not done."""
+        for tracked in self._replicas.values():
+            tracked.outstanding_mmu = outstanding_mmu.get(tracked.spec.id, 0)
+
     def mark_listed(self, snapshot: Snapshot, version: int) -> None:
         """Notes who is in the published snapshot, and since when the others are not."""
         present = {
@@ -129,6 +135,7 @@ class Fleet:
                 drain_timeout_s=item.spec.drain_timeout_s,
                 failure=item.failure,
                 death=item.death,
+                outstanding_mmu=item.outstanding_mmu,
             )
             for item in self._replicas.values()
             if item.spec.endpoint_id == endpoint_id

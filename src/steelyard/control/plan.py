@@ -191,8 +191,9 @@ class _Round:
             mine = self._of(key, Phase.STARTING, Phase.READY)
             if not self._of(key, Phase.READY):
                 continue
-            # Starting ones go first, then the youngest, so that as many ready ones as wanted stay.
-            mine.sort(key=lambda item: (item.phase is Phase.READY, -item.phase_since_s, item.id))
+            # Starting ones go first, so that as many ready ones as wanted stay; then who has least to finish, the
+            # youngest first.
+            mine.sort(key=lambda item: (item.phase is Phase.READY, item.outstanding_mmu, -item.phase_since_s, item.id))
             for item in mine[: max(0, len(mine) - count)]:
                 self._stop(item, f"{count} of {len(mine)} replicas are enough")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,8 @@ from steelyard.policy.demand_sum import DemandSum
 from steelyard.policy.demand_window import Sample
 from steelyard.policy.horizontal import Horizontal, Limits
 
-TARGET_SHARE = 0.75  # of what a replica can hold, where no calibration has said how much is well
+TARGET_SHARE = 0.75  # of what a replica runs at once, where no calibration has said how much is well
+BELIEVED_AFTER_S = 60.0  # a replica that runs more at once than before may only be trying it
 STARTS_KEPT = 5
 
 Name = tuple[str, str]  # endpoint id, name of the served entity: a new version under the same name goes on
@@ -27,10 +29,12 @@ Name = tuple[str, str]  # endpoint id, name of the served entity: a new version 
 
 @dataclass(slots=True)
 class Axis:
-    """`concurrency`: requests that one replica holds. `starts_s`: how long the last ones took to become ready. `task`:
-    what kind of model it is, which nobody could say while no replica runs."""
+    """`key`: what its replicas run. `concurrency`: requests that one of them held when it became ready: what the user's
+    bounds are counted in, so that they stay while replicas learn. `starts_s`: how long the last ones took to become
+    ready. `task`: what kind of model it is, which nobody could say while no replica runs."""
 
     horizontal: Horizontal
+    key: str
     concurrency: int
     demand: DemandSum = field(default_factory=DemandSum)
     starts_s: list[float] = field(default_factory=list)
@@ -38,6 +42,7 @@ class Axis:
     is_logged: bool = False  # the log holds the state and limits that it goes on from
     replica_bytes: int | None = None
     task: str | None = None
+    lanes: deque[tuple[float, int]] = field(default_factory=deque)  # of the last BELIEVED_AFTER_S, the oldest first
 
     @property
     def readiness_s(self) -> float | None:
@@ -46,11 +51,20 @@ class Axis:
     def note_start(self, took_s: float) -> None:
         self.starts_s = [*self.starts_s, took_s][-STARTS_KEPT:]
 
+    def note_lanes(self, lanes: int, now_s: float) -> None:
+        """So many requests a replica runs at once now."""
+        while self.lanes and self.lanes[0][0] < now_s - BELIEVED_AFTER_S:
+            self.lanes.popleft()
+        self.lanes.append((now_s, lanes))
+
     def target(self, calibrated: int | None) -> float:
-        """Requests at once with which a replica does well: as calibrated, within what it can hold."""
-        if calibrated is None:
-            return max(0.5, TARGET_SHARE * self.concurrency)
-        return float(max(1, min(calibrated, self.concurrency)))
+        """Requests at once with which a replica does well: as calibrated, else by what it ran at once of late, at
+        least."""
+        return float(max(1, calibrated)) if calibrated is not None else TARGET_SHARE * self.runs(None)
+
+    def runs(self, calibrated: int | None) -> int:
+        """Requests that a replica is thought to run at once, so that more only wait in it."""
+        return calibrated or min((lanes for _, lanes in self.lanes), default=self.concurrency)
 
 
 class PolicyClock:
@@ -99,6 +113,7 @@ def state_text(axes: dict[Name, Axis], now_s: float, wall_s: float) -> str:
                         axis.horizontal.limits.max_replicas,
                         axis.horizontal.limits.idle_timeout_s,
                     ],
+                    "key": axis.key,
                     "concurrency": axis.concurrency,
                     "starts_s": axis.starts_s,
                     "task": axis.task,
@@ -126,7 +141,7 @@ def restore(path: Path, clock: PolicyClock) -> dict[Name, Axis]:
 
 
 def _axis(kept: dict[str, Any]) -> Axis:
-    axis = Axis(Horizontal(Limits(*kept["limits"]), kept["state"]), int(kept["concurrency"]))
+    axis = Axis(Horizontal(Limits(*kept["limits"]), kept["state"]), str(kept["key"]), int(kept["concurrency"]))
     axis.starts_s = [float(took_s) for took_s in kept["starts_s"]]
     axis.task = kept["task"]
     return axis

@@ -71,6 +71,7 @@ class Replica:
     drain_timeout_s: float = 30.0
     failure: str | None = None  # of a dead one: why it could not start, in its own words
     death: str = "died"  # of a dead one: how, and its last lines
+    outstanding_mmu: int = 0  # work that routers have charged to it; known where an autoscaler asks them
 
 
 @dataclass(frozen=True, slots=True)

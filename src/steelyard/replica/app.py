@@ -87,6 +87,7 @@ class App:
             building=self.building,
             task=self.task,
             max_concurrency=self.load.max_concurrency,
+            lanes=self.load.lanes,
             context_length=self.context_length,
         )
 

@@ -16,6 +16,7 @@ class LoadMeter:
 
     def __init__(self) -> None:
         self.max_concurrency = 1
+        self.lanes: int | None = None  # calls of the model at once; None: as many as requests
         self.open_requests = 0  # between arrival and the end of the reply
         self.completed_total = 0
         self.user_requests_total = 0

@@ -168,6 +168,7 @@ class Replica:
         self._stop_lanes = native.stop
         app.runtime = model.runtime.name
         app.load.max_concurrency = self._spec.max_concurrency or MAX_CONCURRENCY
+        app.load.lanes = 1
         app.load.occupied = native.occupied
         app.handlers = native
 
@@ -178,6 +179,7 @@ class Replica:
         def resize(width: int) -> None:
             predictions.resize(width)
             app.load.max_concurrency = runtime.most_requests
+            app.load.lanes = runtime.max_concurrency
 
         runtime.on_resize = partial(_on_loop, loop, resize)
         runtime.on_hung = partial(_on_loop, loop, predictions.worker_hung)
@@ -185,6 +187,7 @@ class Replica:
         self._stop_lanes, self._close_worker = predictions.stop, runtime.close
         app.runtime, app.task = runtime.name, runtime.task
         app.load.max_concurrency = runtime.most_requests
+        app.load.lanes = runtime.max_concurrency
         app.load.occupied = predictions.occupied
         app.handlers = predictions
 

@@ -68,7 +68,13 @@ class Admin:
                 )
                 for endpoint in self._router.table.endpoints.values()
                 for entity in endpoint.entities
-            ]
+            ],
+            outstanding_mmu={
+                replica.id: replica.account.outstanding_mmu
+                for endpoint in self._router.table.endpoints.values()
+                for entity in endpoint.entities
+                for replica in entity.replicas
+            },
         )
 
     def _set_gauges(self) -> None:
