@@ -243,7 +243,7 @@ def _write(run: Run, folder: Path) -> None:
         ("requests/s", {"offered": "offered_per_s"}),
         ("replicas", {"ready": "ready", "wanted": "wanted"}),
         ("requests", {"at replicas": "running", "waiting": "queued"}),
-        ("per second", {"answered": "answered", "429": "refused"}),
+        ("since last look", {"answered": "answered", "429": "refused"}),
     ]
     for panel, (title, lines) in zip(panels, shown, strict=True):
         for label, name in lines.items():
