@@ -1,6 +1,7 @@
 """How many replicas an entity may have, as user and machine bound it, and what a new version begins with."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,12 +9,14 @@ from steelyard.control.autoscaler import Autoscaler
 from steelyard.control.costs import Costs
 from steelyard.control.decision_log import DecisionLog
 from steelyard.control.definitions import ConfigDefinition, EntityDefinition, RouteDefinition
+from steelyard.control.demand_reports import Reports
 from steelyard.control.fleet import Fleet
 from steelyard.control.records import ConfigRecord, EndpointRecord
 from steelyard.control.scaling_axes import Axis, PolicyClock, keep, restore, state_text
 from steelyard.control.scaling_limits import REPLICAS_PER_CORE, Machine, limits_of
+from steelyard.policy.demand_sum import Totals
 from steelyard.policy.demand_window import Sample
-from steelyard.policy.horizontal import Horizontal, Limits
+from steelyard.policy.horizontal import DECIDE_EVERY_S, Horizontal, Limits
 from steelyard.policy.scaling_log import begin_line, replay
 from steelyard.settings import Settings
 
@@ -97,14 +100,14 @@ def endpoint(active, pending=None):
     )
 
 
-def autoscaler(home, clock=lambda: 0.0):
+def autoscaler(home, clock=lambda: 0.0, endpoints=(), events=None):
     return Autoscaler(
         Settings(home=home),
         fleet=Fleet(),
-        endpoints=list,
+        endpoints=lambda: endpoints,
         changed=lambda: None,
         costs=Costs(),
-        events=None,
+        events=events,
         monotonic=clock,
         wall_s=clock,
     )
@@ -149,6 +152,35 @@ def test_a_new_version_begins_with_its_share_of_what_serves_within_its_bounds(tm
     assert scaler.replicas_of(endpoint([old], [fixed]), fixed) is None
     assert scaler.replicas_of(endpoint([old], [old]), old) == 5  # the same name goes on
     assert scaler.replicas_of(endpoint([new]), new) is None  # nothing is known yet: as configured
+
+
+class Told:
+    """A router that says what a test lets it say."""
+
+    def __init__(self):
+        self.totals = Totals()
+
+    async def ask(self):
+        return [Reports({("e", "m"): self.totals}, {})]
+
+
+async def test_a_surge_is_decided_on_at_once_and_not_at_its_turn(tmp_path):
+    axes = {("id", "m"): Axis(Horizontal(Limits(1, 9), replicas=1), "key", 8)}
+    keep(tmp_path / "autoscaling" / "state.json", state_text(axes, 0.0, 0.0))
+    now_s, recorded, told = 0.0, [], Told()
+    events = SimpleNamespace(record=recorded.append)
+    scaler = autoscaler(tmp_path, lambda: now_s, [endpoint([between(8, 320)])], events)
+    scaler.load()
+    for second in range(1, 33):
+        arrived = second + 1 + 100 * max(0, second - 30)
+        told.totals = Totals(1, queued=arrived - second - 1, arrived=arrived, settled=second, busy_s=second)
+        now_s = float(second)
+        await scaler._turn(told)
+        assert bool(recorded) == (second == 32)  # the second of two seconds in a row
+    log = (tmp_path / "autoscaling" / "decisions.jsonl").read_text().splitlines()
+    times = [entry["now_s"] for entry in map(json.loads, log) if entry["kind"] == "decision"]
+    assert times[-1] - times[-2] < DECIDE_EVERY_S - 1  # between two turns
+    assert all(item.same for item in replay(log))
 
 
 def test_a_log_goes_on_after_a_line_that_was_cut_off_and_stays_bounded(tmp_path):

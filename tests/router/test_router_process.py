@@ -13,11 +13,9 @@ import pytest
 
 from steelyard.contracts.snapshot import Snapshot
 from steelyard.router.snapshot import SNAPSHOT_FILE
-from steelyard.settings import HttpLimits, Settings
-from steelyard.wire.server import HttpServer
 from support.fake_replica import FakeReplica
 from support.raw_http import RawClient, ask, until
-from support.router_process import BEARER, INVOCATIONS, fake_replicas, router_process, snapshot_of
+from support.router_process import BEARER, INVOCATIONS, fake_replicas, played_control, router_process, snapshot_of
 from support.router_world import charge_of
 
 pytestmark = pytest.mark.anyio
@@ -26,8 +24,7 @@ pytestmark = pytest.mark.anyio
 class FakeControl:
     """Serves the routing snapshot as control does: at once when it differs, else when it changes."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self) -> None:
         self.snapshot: Snapshot | None = None
         self.waiting = []
         self.acknowledged: list[int] = []
@@ -54,15 +51,9 @@ class FakeControl:
 
 @asynccontextmanager
 async def fake_control(home):
-    settings = Settings(home=home)
-    settings.sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
-    control = FakeControl(settings)
-    server = HttpServer(control.handle, HttpLimits())
-    await server.listen(settings.control_address)
-    try:
+    control = FakeControl()
+    async with played_control(home, control.handle):
         yield control
-    finally:
-        await server.stop(0.0)
 
 
 async def test_it_serves_its_snapshot_from_disk_without_control(tmp_path):

@@ -14,10 +14,8 @@ import pytest
 from steelyard.contracts.leases import LeaseReport
 from steelyard.contracts.snapshot import RateLimitView, TokenView
 from steelyard.policy.lease_book import LeaseBook
-from steelyard.settings import HttpLimits, Settings
-from steelyard.wire.server import HttpServer
 from support.raw_http import RawClient
-from support.router_process import INVOCATIONS, fake_replicas, router_process, snapshot_of
+from support.router_process import INVOCATIONS, fake_replicas, played_control, router_process, snapshot_of
 
 pytestmark = pytest.mark.anyio
 
@@ -46,15 +44,9 @@ class Control:
 
 @asynccontextmanager
 async def control_at(home, snapshot):
-    settings = Settings(home=home)
-    settings.sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
     control = Control(snapshot)
-    server = HttpServer(control.handle, HttpLimits())
-    await server.listen(settings.control_address)
-    try:
+    async with played_control(home, control.handle):
         yield control
-    finally:
-        await server.stop(0.0)
 
 
 def limited(replica):

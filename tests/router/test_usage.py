@@ -11,10 +11,8 @@ import pytest
 from steelyard.contracts.usage_report import HOUR_MS, UsageReport
 from steelyard.policy.units import GUESS, Features
 from steelyard.router.usage_feed import Outbox
-from steelyard.settings import HttpLimits, Settings
-from steelyard.wire.server import HttpServer
 from support.raw_http import until
-from support.router_process import fake_replicas, router_process, snapshot_of
+from support.router_process import fake_replicas, played_control, router_process, snapshot_of
 from support.router_world import OTHER_TOKEN, world
 
 pytestmark = pytest.mark.anyio
@@ -140,15 +138,9 @@ class Control:
 
 @asynccontextmanager
 async def control_at(home):
-    settings = Settings(home=home)
-    settings.sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
     control = Control()
-    server = HttpServer(control.handle, HttpLimits())
-    await server.listen(settings.control_address)
-    try:
+    async with played_control(home, control.handle):
         yield control
-    finally:
-        await server.stop(0.0)
 
 
 async def test_nothing_is_lost_or_counted_twice_over_failures_restarts_and_a_clean_stop(tmp_path):

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ import msgspec
 
 from steelyard.contracts.snapshot import EndpointView, ReplicaView, ServedEntityView, Snapshot, TokenView
 from steelyard.router.snapshot import SNAPSHOT_FILE
-from steelyard.settings import Settings
+from steelyard.settings import HttpLimits, Settings
+from steelyard.wire.server import HttpServer, Reply, Request
 from support.fake_replica import FakeReplica
 from support.raw_http import RawReply, ask
 
@@ -77,6 +79,19 @@ def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
+
+
+@asynccontextmanager
+async def played_control(home: Path, handle: Callable[[Request, Reply], None]):
+    """What a test plays as control answers where a router with this home asks."""
+    settings = Settings(home=home)
+    settings.sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
+    server = HttpServer(handle, HttpLimits())
+    await server.listen(settings.control_address)
+    try:
+        yield
+    finally:
+        await server.stop(0.0)
 
 
 @asynccontextmanager

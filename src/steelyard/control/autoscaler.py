@@ -1,8 +1,9 @@
 """Sets the number of replicas of each served entity that follows its load: looks each second, decides each five.
 
 One task of control. It asks the routers what demand they see, lets `policy/horizontal.py` decide, and answers the
-reconcile loop's question how many replicas there should be; starting and draining is that loop's. What a decision
-changes is an event, every decision is in the log, and all that is known survives a restart.
+reconcile loop's question how many replicas there should be; starting and draining is that loop's. A surge, and the
+first request at zero, are decided on at once. What a decision changes is an event, every decision is in the log, and
+all that is known survives a restart.
 """
 
 from __future__ import annotations
@@ -167,11 +168,12 @@ class Autoscaler:
             axis = self._axes.get(subject.name)
             if axis is None:
                 continue
-            self._observe(subject, axis, told, now_s)
-            waits_at_zero = not axis.horizontal.replicas and bool(axis.unlogged and axis.unlogged[-1].demand)
-            if is_due or waits_at_zero:
-                before = axis.horizontal.replicas
-                decision, entry = self._decide(subject, axis, now_s)
+            calibrated = self._costs.concurrency_of(subject.endpoint.id, subject.entity)
+            self._observe(subject, axis, calibrated, told, now_s)
+            before, target = axis.horizontal.replicas, axis.target(calibrated)
+            waits_at_zero = not before and bool(axis.unlogged and axis.unlogged[-1].demand)
+            if is_due or waits_at_zero or axis.horizontal.urgent(now_s, target):
+                decision, entry = self._decide(subject, axis, target, now_s)
                 lines += entry
                 if decision.replicas != before:
                     has_changed = True
@@ -258,25 +260,26 @@ class Autoscaler:
             if axis is not None and subject.pids:
                 axis.replica_bytes = await asyncio.to_thread(group_memory_bytes, subject.pids[0]) or axis.replica_bytes
 
-    def _observe(self, subject: _Subject, axis: Axis, told: Sequence[Reports | None], now_s: float) -> None:
+    def _observe(
+        self, subject: _Subject, axis: Axis, calibrated: int | None, told: Sequence[Reports | None], now_s: float
+    ) -> None:
         name = (subject.endpoint.name, subject.entity.name)
         # A router that answers and does not know the entity yet sees no demand of it.
         totals = [None if report is None else report.totals.get(name, Totals()) for report in told]
         speed = self._clock.speed
         scaled = [None if item is None else _at_speed(item, speed) for item in totals]
-        at_once = subject.ready * axis.runs(self._costs.concurrency_of(subject.endpoint.id, subject.entity))
+        at_once = subject.ready * axis.runs(calibrated)
         sample = axis.demand.take(scaled, now_s, subject.ready, subject.starting, at_once)
         axis.unlogged.append(sample)
         axis.horizontal.observe(sample)
 
-    def _decide(self, subject: _Subject, axis: Axis, now_s: float) -> tuple[Decision, list[str]]:
+    def _decide(self, subject: _Subject, axis: Axis, target: float, now_s: float) -> tuple[Decision, list[str]]:
         lines: list[str] = []
         label = subject.label
         if not axis.is_logged:  # what was observed since the last decision is in the state, and does no harm twice
             lines.append(begin_line(label, axis.horizontal))
             axis.is_logged = True
-        calibrated = self._costs.concurrency_of(subject.endpoint.id, subject.entity)
-        call = Call(now_s, axis.target(calibrated), axis.readiness_s, tuple(axis.unlogged))
+        call = Call(now_s, target, axis.readiness_s, tuple(axis.unlogged))
         decision = axis.horizontal.decide(call.now_s, call.target, call.readiness_s)
         axis.unlogged.clear()
         lines.append(decision_line(label, call, decision, self._wall_ms()))

@@ -39,6 +39,7 @@ class Leases:
         self._table = table
         self._pool = pool
         self._opened = asyncio.Event()
+        self._refused = False  # by control's last answer: one line is enough
         self._holder = LeaseHolder(index, routers, find=self._find, every=self._every, on_open=self._opened.set)
 
     def source_of(self, endpoint: str) -> BucketSource:
@@ -73,7 +74,15 @@ class Leases:
             body=msgspec.json.encode(report),
             timeout_s=_TIMEOUT_S,
         )
-        return response.status == 200 and self._holder.follow(msgspec.json.decode(response.body, type=LeaseAnswer))
+        if response.status != 200:
+            if not self._refused:
+                log.warning(
+                    "leases_refused", reason=f"Control answered {response.status}; the shares stay as they are."
+                )
+            self._refused = True
+            return False
+        self._refused = False
+        return self._holder.follow(msgspec.json.decode(response.body, type=LeaseAnswer))
 
     async def _pause(self, again: bool) -> None:
         await asyncio.sleep(_AGAIN_S)

@@ -7,7 +7,6 @@ control begins with the snapshot on disk. A snapshot that cannot be read or appl
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import msgspec
 from steelyard.contracts.snapshot import Snapshot
 from steelyard.errors import SteelyardError
 from steelyard.observe.logs import get_logger
+from steelyard.router.kept_file import replace_file
 from steelyard.wire.client import Pool
 from steelyard.wire.fetch import fetch
 
@@ -113,15 +113,7 @@ class SnapshotFeed:
             log.warning("control_away", error=error)
 
     def _save(self, snapshot: Snapshot) -> None:
-        """Replace the file in one step, readable by this user only (it holds hashes of tokens)."""
-        draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(msgspec.json.encode(snapshot))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, self._path)
+            replace_file(self._path, msgspec.json.encode(snapshot))
         except OSError as error:
             log.warning("snapshot_not_saved", path=str(self._path), error=str(error))

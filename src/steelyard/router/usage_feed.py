@@ -8,7 +8,6 @@ nothing. A report keeps its number and content once it was sent, so that control
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 import uuid
 from pathlib import Path
@@ -18,6 +17,7 @@ import msgspec
 from steelyard.contracts.usage_report import HOUR_MS, UsageReport, UsageRow
 from steelyard.errors import SteelyardError
 from steelyard.observe.logs import get_logger
+from steelyard.router.kept_file import replace_file
 from steelyard.router.tally import Tally
 from steelyard.wire.client import Pool
 from steelyard.wire.fetch import fetch
@@ -134,7 +134,7 @@ class UsageFeed:
             self._outbox.acknowledge()
         self._refused = ""
         if self._kept:
-            self._path.unlink(missing_ok=True)
+            await asyncio.to_thread(self._path.unlink, missing_ok=True)
             self._kept = False
 
     async def _post(self, report: UsageReport, timeout_s: float) -> str:
@@ -149,15 +149,8 @@ class UsageFeed:
         return "" if response.status == 200 else f"Control answered {response.status}."
 
     def _keep(self, reports: list[UsageReport]) -> None:
-        """Replace the file in one step, readable by this user only (it names tenants)."""
-        draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         try:
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(msgspec.json.encode(reports))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, self._path)
+            replace_file(self._path, msgspec.json.encode(reports))
             self._kept = True
         except OSError as error:
             log.warning("usage_not_kept", path=str(self._path), error=str(error))
